@@ -1,0 +1,22 @@
+"""What the service counts and measures, by its Prometheus names (all begin with `mailroom_`)."""
+
+from prometheus_client import Counter, Gauge, Histogram
+
+MESSAGES = Counter(
+    "mailroom_messages",
+    "Messages by what became of them",
+    ["outcome"],  # stored, duplicate, quarantined, too_old, gone
+)
+POLLS = Counter("mailroom_polls", "Polls of one mailbox by how they ended", ["outcome"])
+POLL_SECONDS = Histogram("mailroom_poll_seconds", "Duration of the poll of one mailbox")
+CYCLE_FAILURES = Counter("mailroom_cycle_failures", "Cycles that ended in an exception", ["loop"])
+IMAP_CONNECTIONS = Gauge("mailroom_imap_connections", "IMAP connections open now")
+ATTACHMENTS_RELEASED = Counter(
+    "mailroom_attachments_released", "Stuck attachments that the watchdog gave back or failed"
+)
+TRANSACTION_SECONDS = Histogram(
+    "mailroom_transaction_seconds",
+    "Duration of database transactions",
+    buckets=(0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10),
+)
+HTTP_REQUESTS = Counter("mailroom_http_requests", "HTTP requests", ["route", "status"])

@@ -1,0 +1,115 @@
+"""The frozen values that travel between mail servers, the intake and the tables. No I/O."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import BinaryIO, Literal
+
+Tls = Literal["implicit", "starttls", "none"]
+Stage = Literal["fetch", "parse", "store"]
+
+
+class Verdict(StrEnum):
+    """What the triage says of one unit: `EXTRACT` goes to the pipeline, the others are skipped."""
+
+    EXTRACT = "extract"
+    INLINE_IMAGE = "inline_image"
+    UNSUPPORTED = "unsupported"
+    TOO_LARGE = "too_large"
+    ENCRYPTED = "encrypted"
+    DAMAGED = "damaged"
+
+
+@dataclass(frozen=True, slots=True)
+class ImapConnection:
+    """How to reach an IMAP mailbox, without its secret (`email_mailbox_config.connection`)."""
+
+    host: str
+    port: int
+    tls: Tls
+    username: str
+    folder: str = "INBOX"
+
+
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """How far a folder has been read: every UID up to `uid` is stored or in quarantine."""
+
+    uidvalidity: int
+    uid: int
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One node of a message's MIME tree (BODYSTRUCTURE, RFC 3501 section 7.4.2).
+
+    `size_bytes` counts encoded octets with CRLF line ends. `section` is the IMAP section number
+    ("1", "2.1"), empty for a multipart root. The child of a message/rfc822 part is the root of
+    the message inside it. `params` are the lower-cased Content-Type parameters, decoded.
+    """
+
+    section: str
+    content_type: str
+    encoding: str = "7bit"
+    size_bytes: int = 0
+    filename: str | None = None
+    disposition: str | None = None
+    content_id: str | None = None
+    params: Mapping[str, str] = field(default_factory=dict)
+    children: tuple["Part", ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """What pass 1 knows of one message. `received_at` is INTERNALDATE, `header` the raw block."""
+
+    uid: int
+    header: bytes
+    structure: Part
+    received_at: datetime
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class NewAttachment:
+    """One `attachment` row to be. `content` is bytes, or an open file for a large one."""
+
+    kind: Literal["file", "body"]
+    part_id: str | None
+    filename: str | None
+    content_type: str
+    size_bytes: int
+    verdict: Verdict
+    verdict_reason: str | None = None
+    sha256: str | None = None
+    content: bytes | BinaryIO | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NewRequest:
+    """One `request` row to be, with its attachments. Texts hold neither NUL nor surrogates."""
+
+    uid: int
+    source_ref: str
+    message_id: str | None
+    content_fingerprint: str
+    subject: str | None
+    sender: str | None
+    recipients: tuple[Mapping[str, str], ...]
+    sent_at: datetime | None
+    raw_date: str | None
+    received_at: datetime
+    body_text: str
+    attachments: tuple[NewAttachment, ...]
+    message_id_reused: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class FailedMessage:
+    """A message that could not become a request: what the quarantine gets to know of it."""
+
+    uid: int
+    stage: Stage
+    error: str
+    raw: bytes | None = None
