@@ -1,0 +1,1 @@
+"""The tables: a pool with its guard, the migrations, and one module of SQL per table."""

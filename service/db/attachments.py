@@ -1,0 +1,77 @@
+"""Table `attachment`: the units of pipeline work, and the release of those that got stuck."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from service.db.pool import Connection
+from service.model import NewAttachment, Verdict
+
+_COLUMNS = """
+    request_id, kind, part_id, filename, content_type, size_bytes, sha256, verdict,
+    verdict_reason, status, content
+"""
+
+_INSERT_MANY = f"""
+    INSERT INTO attachment ({_COLUMNS})
+    SELECT * FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::text[],
+                         $6::bigint[], $7::text[], $8::text[], $9::text[], $10::text[],
+                         $11::bytea[])
+"""
+_INSERT_ONE = f"""
+    INSERT INTO attachment ({_COLUMNS}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
+"""
+
+# Invariant: only rows whose stamp is too old are touched; the cleared stamp is what refuses the
+# late write of the worker that held the claim.
+_RECOVER_STUCK = """
+    UPDATE attachment SET
+        status = CASE WHEN attempts + 1 >= $2 THEN 'failed' ELSE 'pending' END,
+        attempts = attempts + 1,
+        processing_started_at = NULL,
+        finished_at = CASE WHEN attempts + 1 >= $2 THEN now() END,
+        error = format('stuck in processing since %s, attempt %s of %s',
+                       processing_started_at, attempts + 1, $2)
+    WHERE id IN (
+        SELECT id FROM attachment
+        WHERE status = 'processing' AND processing_started_at < now() - make_interval(secs => $1)
+        FOR UPDATE SKIP LOCKED)
+    RETURNING id, status, error
+"""
+
+
+async def insert_attachments(
+    conn: Connection, attachments: Sequence[tuple[int, NewAttachment]]
+) -> None:
+    """Insert (request id, attachment) pairs; content kept in a file goes in one at a time."""
+    in_memory = [pair for pair in attachments if isinstance(pair[1].content, bytes | None)]
+    if in_memory:
+        rows = [_row(request_id, one, one.content) for request_id, one in in_memory]
+        await conn.execute(_INSERT_MANY, *map(list, zip(*rows, strict=True)))
+    for request_id, one in attachments:
+        if one.content is not None and not isinstance(one.content, bytes):
+            one.content.seek(0)
+            await conn.execute(_INSERT_ONE, *_row(request_id, one, one.content.read()))
+
+
+def _row(request_id: int, one: NewAttachment, content: object) -> tuple[object, ...]:
+    status = "pending" if one.verdict is Verdict.EXTRACT else "skipped"
+    return (
+        request_id,
+        one.kind,
+        one.part_id,
+        one.filename,
+        one.content_type,
+        one.size_bytes,
+        one.sha256,
+        one.verdict.value,
+        one.verdict_reason,
+        status,
+        content,
+    )
+
+
+async def recover_stuck_requests(
+    conn: Connection, *, stuck_after_seconds: float, max_attempts: int
+) -> Sequence[Any]:
+    """Give back what has been `processing` for too long, or fail it after its last attempt."""
+    return await conn.fetch(_RECOVER_STUCK, stuck_after_seconds, max_attempts)

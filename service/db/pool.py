@@ -1,0 +1,236 @@
+"""The database connection pool and its rule: nothing but the database is awaited while a
+connection is held.
+
+The only importer of triopg, trio-asyncio and asyncpg. A database that is or goes away comes out
+as `DatabaseUnreachable`, values that it will not have as one of `REJECTED_ERRORS`.
+"""
+
+import inspect
+import logging
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from typing import Any, Protocol
+
+import asyncpg
+import trio
+import trio_asyncio
+import triopg
+
+from service import metrics
+from service.errors import DatabaseUnreachable, SchemaError, SettingsError
+from service.outbound import holding_connection, refuse_inside_transaction
+
+log = logging.getLogger(__name__)
+
+UniqueViolationError = asyncpg.UniqueViolationError
+# Not reachable now, or gone in the middle: the same statement may work in a moment.
+_UNREACHABLE_ERRORS = (
+    asyncpg.PostgresConnectionError,
+    asyncpg.CannotConnectNowError,
+    asyncpg.AdminShutdownError,
+    asyncpg.CrashShutdownError,
+    asyncpg.TooManyConnectionsError,
+    asyncpg.IdleInTransactionSessionTimeoutError,
+    asyncpg.InvalidAuthorizationSpecificationError,
+    asyncpg.InvalidCatalogNameError,
+    asyncpg.ReadOnlySQLTransactionError,  # a standby, until it is promoted
+    asyncpg.ProtocolViolationError,  # what PgBouncer answers while its server is away
+    asyncpg.InterfaceError,
+    OSError,
+    TimeoutError,
+)
+# The database will not have these values, however often they are sent.
+REJECTED_ERRORS = (
+    asyncpg.DataError,
+    asyncpg.IntegrityConstraintViolationError,
+    asyncpg.ProgramLimitExceededError,
+    ValueError,
+    OverflowError,
+)
+
+MAX_CONNECTIONS = 10
+CONNECT_TIMEOUT_SECONDS = 5
+COMMAND_TIMEOUT_SECONDS = 30
+CLOSE_TIMEOUT_SECONDS = 2
+RETRY_SECONDS = 1
+_OWN_FILES = (__file__, inspect.getfile(asynccontextmanager))
+
+
+class Connection(Protocol):
+    """What the functions of the table modules need of a connection."""
+
+    async def fetch(self, query: str, *args: object) -> Sequence[Any]: ...
+    async def fetchrow(self, query: str, *args: object) -> Any: ...
+    async def fetchval(self, query: str, *args: object) -> Any: ...
+    async def execute(self, query: str, *args: object) -> str: ...
+    def transaction(self) -> AbstractAsyncContextManager[None]: ...
+    def get_server_pid(self) -> int: ...
+
+
+class Database:
+    """The pool, from `open_database`; to be connected before its first use."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._pool: Any = None
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Connection]:
+        """A short transaction; commits at the end of the block, rolls back on an exception.
+
+        A nested `conn.transaction()` is a SAVEPOINT. Outbound I/O inside the block raises
+        `IOInsideTransaction`. DatabaseUnreachable when PostgreSQL is or goes away.
+        """
+        async with self.connection() as conn:
+            with metrics.TRANSACTION_SECONDS.time():
+                async with conn.transaction():
+                    yield conn
+
+    @asynccontextmanager
+    async def connection(self) -> AsyncIterator[Connection]:
+        """A connection for single statements that need no transaction around them."""
+        with _as_unreachable():
+            if self._pool is None:
+                raise ConnectionError("not connected yet")
+            async with self._pool.acquire() as conn:
+                with holding_connection(_caller()):
+                    yield conn
+
+    async def connect(self) -> None:
+        """Make the pool, and know whether a pooler is in between. DatabaseUnreachable."""
+        refuse_inside_transaction("connecting to the database")
+        proxied = await _is_pooled_by_proxy(self._url)
+        pool = triopg.create_pool(
+            self._url,
+            min_size=0,
+            max_size=MAX_CONNECTIONS,
+            timeout=CONNECT_TIMEOUT_SECONDS,
+            command_timeout=COMMAND_TIMEOUT_SECONDS,
+            # Behind a transaction pooler the next statement may run on another server connection.
+            statement_cache_size=0 if proxied else 100,
+            reset=_keep_session,
+        )
+        with _as_unreachable():
+            self._pool = await pool.__aenter__()
+
+    async def connect_when_reachable(self) -> None:
+        """Connect, however long it takes; says once per reason why not yet."""
+        last_reason = ""
+        while True:
+            try:
+                await self.connect()
+            except DatabaseUnreachable as error:
+                if str(error) != last_reason:
+                    log.warning("%s; trying again until it can", error)
+                    last_reason = str(error)
+                await trio.sleep(RETRY_SECONDS)
+            else:
+                return
+
+    async def aclose(self) -> None:
+        """Close the pool; connections still in use are given a moment, then ended."""
+        if self._pool is not None:
+            with trio.move_on_after(CLOSE_TIMEOUT_SECONDS) as scope:
+                await self._pool.close()
+            if scope.cancelled_caught:
+                self._pool.terminate()
+
+
+@asynccontextmanager
+async def open_database(url: str) -> AsyncIterator[Database]:
+    """The event loop that asyncpg needs, and a `Database` on it that is not connected yet."""
+    async with _open_loop():
+        db = Database(url)
+        try:
+            yield db
+        finally:
+            await db.aclose()
+
+
+@asynccontextmanager
+async def open_connection(url: str) -> AsyncIterator[Connection]:
+    """One connection of its own. DatabaseUnreachable."""
+    refuse_inside_transaction("connecting to the database")
+    async with _open_loop(), _connect(url) as conn:
+        yield conn
+
+
+@asynccontextmanager
+async def _open_loop() -> AsyncIterator[None]:
+    """asyncpg's event loop; one error that leaves it comes out as itself, not in groups."""
+    only: BaseException | None = None
+    try:
+        async with trio_asyncio.open_loop():
+            yield
+    except BaseExceptionGroup as group:
+        only = group
+        while isinstance(only, BaseExceptionGroup):
+            if len(only.exceptions) > 1:
+                raise
+            only = only.exceptions[0]
+    if only is not None:
+        raise only  # out here, so that the group does not become its context
+
+
+@asynccontextmanager
+async def _connect(url: str) -> AsyncIterator[Connection]:
+    with _as_unreachable():
+        with _as_wrong_url():
+            conn = await triopg.connect(
+                url,
+                timeout=CONNECT_TIMEOUT_SECONDS,
+                command_timeout=COMMAND_TIMEOUT_SECONDS,
+                statement_cache_size=0,
+            ).__aenter__()
+        try:
+            with holding_connection(_caller()):
+                yield conn
+        finally:
+            await conn.close()
+
+
+async def _is_pooled_by_proxy(url: str) -> bool:
+    """Whether a pooler such as PgBouncer is in between: it makes up the backend's pid."""
+    async with _connect(url) as conn:
+        return bool(await conn.fetchval("SELECT pg_backend_pid()") != conn.get_server_pid())
+
+
+@contextmanager
+def _as_unreachable() -> Iterator[None]:
+    try:
+        yield
+    except REJECTED_ERRORS:
+        raise
+    except asyncpg.InsufficientPrivilegeError as error:
+        raise SchemaError(
+            f"PostgreSQL refused: {error}", hint="give the role of DATABASE_URL the rights it needs"
+        ) from error
+    except _UNREACHABLE_ERRORS as error:
+        reason = str(error) or type(error).__name__
+        raise DatabaseUnreachable(f"PostgreSQL cannot be reached: {reason}") from error
+
+
+@contextmanager
+def _as_wrong_url() -> Iterator[None]:
+    """What the URL itself is to blame for; a parse error may quote a part of the password."""
+    try:
+        yield
+    except (asyncpg.ClientConfigurationError, asyncpg.SyntaxOrAccessError) as error:
+        raise SettingsError(f"DATABASE_URL: {error}") from error
+    except ValueError:
+        raise SettingsError(
+            "DATABASE_URL: is no valid PostgreSQL URL",
+            hint="percent-encode what is special in the user name and the password",
+        ) from None
+
+
+async def _keep_session(_conn: object) -> None:
+    """Nothing here sets session state, so there is nothing to reset between two users."""
+
+
+def _caller() -> str:
+    """File and line outside this module that asked for the connection."""
+    frame = inspect.currentframe()
+    while frame is not None and frame.f_code.co_filename in _OWN_FILES:
+        frame = frame.f_back
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}" if frame is not None else "unknown"

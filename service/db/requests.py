@@ -1,0 +1,157 @@
+"""Table `request` with its rows in `attachment`: storing each message exactly once.
+
+The SELECT on (source, source_ref) saves work; the UNIQUE constraint decides. A batch goes in with
+a few statements under one SAVEPOINT; only when that violates the constraint it is done again one
+by one, so that the other replica's win costs nothing but the message it won.
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from service.db.attachments import insert_attachments
+from service.db.pool import Connection, UniqueViolationError
+from service.model import NewRequest
+
+# What is known of these ids already.
+_FIND = """
+    SELECT source_ref, content_fingerprint FROM request
+    WHERE source = 'email' AND source_ref = ANY($1::text[])
+"""
+
+# Invariant: all or nothing; UNIQUE (source, source_ref) refuses what another replica has stored.
+_INSERT = """
+    INSERT INTO request (source, source_ref, mailbox_id, message_id, message_id_reused,
+        content_fingerprint, subject, sender, recipients, sent_at, raw_date, received_at, body_text)
+    SELECT 'email', u.source_ref, $1, u.message_id, u.reused, u.fingerprint, u.subject, u.sender,
+        u.recipients::jsonb, u.sent_at, u.raw_date, u.received_at, u.body_text
+    FROM unnest($2::text[], $3::text[], $4::boolean[], $5::text[], $6::text[], $7::text[],
+                $8::text[], $9::timestamptz[], $10::text[], $11::timestamptz[], $12::text[])
+        AS u(source_ref, message_id, reused, fingerprint, subject, sender, recipients, sent_at,
+             raw_date, received_at, body_text)
+    RETURNING id, source_ref
+"""
+
+_ATTEMPTS = 3
+
+
+def suffixed_ref(source_ref: str, fingerprint: str) -> str:
+    """The ref of a different mail that reuses the id of a stored one."""
+    return f"{source_ref}#{fingerprint[:16]}"
+
+
+def is_stored(source_ref: str, fingerprint: str, known: Mapping[str, str]) -> bool:
+    """Whether this very mail is among the `known` fingerprints by ref."""
+    refs = (source_ref, suffixed_ref(source_ref, fingerprint))
+    return any(known.get(ref) == fingerprint for ref in refs)
+
+
+def decide_source_ref(source_ref: str, fingerprint: str, known: Mapping[str, str]) -> str:
+    """The ref for a mail that is not stored yet. ValueError when other mails hold both forms."""
+    for ref in (source_ref, suffixed_ref(source_ref, fingerprint)):
+        if ref not in known:
+            return ref
+    raise ValueError(f"two other mails hold the id {source_ref[:80]} and its suffixed form")
+
+
+async def find_fingerprints(
+    conn: Connection, identities: Iterable[tuple[str, str]]
+) -> dict[str, str]:
+    """Fingerprints by ref, of what is stored under these (source_ref, fingerprint) identities."""
+    refs = [ref for pair in identities for ref in (pair[0], suffixed_ref(*pair))]
+    return dict(await conn.fetch(_FIND, refs))
+
+
+async def store_requests(
+    conn: Connection, mailbox_id: int | None, requests: Sequence[NewRequest]
+) -> list[str]:
+    """Store what is not stored yet: "stored" or "duplicate" for each. Inside a transaction.
+
+    Raises one of REJECTED_ERRORS when the database will not have one of them.
+    """
+    if not requests:
+        return []
+    try:
+        async with conn.transaction():
+            await _insert(conn, mailbox_id, requests)
+    except UniqueViolationError:  # another replica won one of them, or the batch holds one twice
+        return [await _store_one(conn, mailbox_id, request) for request in requests]
+    return ["stored"] * len(requests)
+
+
+async def _store_one(conn: Connection, mailbox_id: int | None, request: NewRequest) -> str:
+    identity = (request.source_ref, request.content_fingerprint)
+    for _ in range(_ATTEMPTS):
+        known = await find_fingerprints(conn, [identity])
+        if is_stored(*identity, known):
+            return "duplicate"
+        ref = decide_source_ref(*identity, known)
+        decided = replace(request, source_ref=ref, message_id_reused=ref != request.source_ref)
+        try:
+            async with conn.transaction():
+                await _insert(conn, mailbox_id, [decided])
+        except UniqueViolationError:
+            continue
+        return "stored"
+    raise ValueError(f"the id {request.source_ref[:80]} is taken and freed again all the time")
+
+
+async def _insert(conn: Connection, mailbox_id: int | None, requests: Sequence[NewRequest]) -> None:
+    rows = await conn.fetch(
+        _INSERT,
+        mailbox_id,
+        [request.source_ref for request in requests],
+        [request.message_id for request in requests],
+        [request.message_id_reused for request in requests],
+        [request.content_fingerprint for request in requests],
+        [request.subject for request in requests],
+        [request.sender for request in requests],
+        [json.dumps([dict(entry) for entry in request.recipients]) for request in requests],
+        [request.sent_at for request in requests],
+        [request.raw_date for request in requests],
+        [request.received_at for request in requests],
+        [request.body_text for request in requests],
+    )
+    ids = {row["source_ref"]: row["id"] for row in rows}
+    await insert_attachments(
+        conn,
+        [
+            (ids[request.source_ref], attachment)
+            for request in requests
+            for attachment in request.attachments
+        ],
+    )
+
+
+# Requests after an id, oldest first, each with its attachments as one JSON array.
+_LIST_AFTER = """
+    SELECT r.id, r.subject, r.sender, r.received_at, r.message_id_reused,
+           json_agg(json_build_object('kind', a.kind, 'filename', a.filename,
+               'content_type', a.content_type, 'size_bytes', a.size_bytes, 'verdict', a.verdict,
+               'verdict_reason', a.verdict_reason, 'status', a.status) ORDER BY a.id) AS attachments
+    FROM request r JOIN attachment a ON a.request_id = r.id
+    WHERE r.id > $1 GROUP BY r.id ORDER BY r.id LIMIT $2
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRequest:
+    """A request as it is shown; each attachment with the columns of `_LIST_AFTER`."""
+
+    id: int
+    subject: str | None
+    sender: str | None
+    received_at: datetime
+    message_id_reused: bool
+    attachments: list[dict[str, Any]]
+
+
+async def list_requests(conn: Connection, *, after_id: int, limit: int) -> list[StoredRequest]:
+    """Up to `limit` requests with ids beyond `after_id`, oldest first."""
+    rows = await conn.fetch(_LIST_AFTER, after_id, limit)
+    return [
+        StoredRequest(**{**dict(row), "attachments": json.loads(row["attachments"])})
+        for row in rows
+    ]
