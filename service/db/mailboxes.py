@@ -5,14 +5,17 @@ A claim stamps `last_polled_at`; every later write of that poll matches the stam
 """
 
 import json
+import logging
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
-from service.db.pool import Connection, UniqueViolationError
+from service.db.pool import Connection, UniqueViolationError, storable_text
 from service.errors import ClaimLost, MailroomError
 from service.model import Cursor, ImapConnection
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +118,17 @@ _INSERT = """
     RETURNING id
 """
 
+# Invariant: no cursor outlives the folder that it counts in, and none of the old folder comes
+# later: without the stamp, a poll under way has lost its claim.
+_UPDATE = """
+    UPDATE email_mailbox_config
+    SET cursor = CASE WHEN connection - '{tls,port}'::text[] = $2::jsonb - '{tls,port}'::text[]
+                      THEN cursor END,
+        connection = $2::jsonb, secret = $3, poll_interval = make_interval(secs => $4),
+        state = 'active', not_before = NULL, last_polled_at = NULL
+    WHERE lower(address) = lower($1)
+"""
+
 
 async def insert_mailbox(
     conn: Connection,
@@ -155,9 +169,7 @@ async def update_mailbox(
 ) -> None:
     """Store a changed connection or secret, and let the mailbox be tried again at once."""
     await conn.execute(
-        "UPDATE email_mailbox_config SET connection = $2::jsonb, secret = $3,"
-        " poll_interval = make_interval(secs => $4), state = 'active', not_before = NULL"
-        " WHERE lower(address) = lower($1)",
+        _UPDATE,
         address,
         json.dumps(asdict(connection)),
         secret,
@@ -211,8 +223,17 @@ async def delete_mailbox(conn: Connection, address: str) -> None:
 
 
 async def claim_due(conn: Connection, limit: int) -> list[Claim]:
-    """Claim up to `limit` due mailboxes, longest unpolled first."""
-    return [_claim(row) for row in await conn.fetch(_CLAIM_DUE, limit)]
+    """Claim up to `limit` due mailboxes, the longest unpolled ones.
+
+    A row that makes no sense is logged and left stamped: it must not hold up its neighbours.
+    """
+    claims = []
+    for row in await conn.fetch(_CLAIM_DUE, limit):
+        try:
+            claims.append(_claim(row))
+        except (TypeError, ValueError) as error:
+            log.error("%s: its row in the database makes no sense: %s", row["address"], error)
+    return claims
 
 
 async def claim_mailbox(conn: Connection, address: str) -> Claim:
@@ -224,7 +245,7 @@ async def claim_mailbox(conn: Connection, address: str) -> Claim:
 
 
 async def seconds_until_due(conn: Connection) -> float | None:
-    """Seconds until the earliest mailbox is due, negative when overdue, None without any."""
+    """Seconds until the earliest mailbox is due, 0 or less when it is, None without any."""
     seconds: float | None = await conn.fetchval(_SECONDS_UNTIL_DUE)
     return seconds
 
@@ -243,7 +264,7 @@ async def fail_poll(
     conn: Connection, claim: Claim, *, failures: int, error: str, state: str, delay_seconds: float
 ) -> None:
     """The poll failed for the `failures`-th time in a row: not due again before the delay ends."""
-    await _fenced(conn, _FAIL, claim, failures, error, state, delay_seconds)
+    await _fenced(conn, _FAIL, claim, failures, storable_text(error), state, delay_seconds)
 
 
 async def _fenced(conn: Connection, sql: str, claim: Claim, *args: object) -> None:

@@ -8,7 +8,7 @@ replicas start at once: an advisory lock of the transaction lets one through at 
 from importlib.resources import files
 from pathlib import Path
 
-from service.db.pool import Connection, open_connection
+from service.db.pool import Connection, DuplicateTableError, open_connection
 from service.errors import SchemaError
 
 _LOCK_KEY = 0x6D61696C726F6F6D  # "mailroom"
@@ -54,8 +54,7 @@ async def migrate(url: str) -> tuple[int, int]:
         before = await _current_version(conn)
         _refuse_newer(before)
         if before == 0:
-            await conn.execute(_schema_sql())
-            await conn.execute("INSERT INTO schema_version (version) VALUES ($1)", known_version())
+            await _create_schema(conn)
         for version, sql in sorted(_migrations().items()):
             if 0 < before < version:
                 await conn.execute(sql)
@@ -65,6 +64,17 @@ async def migrate(url: str) -> tuple[int, int]:
             )
         await conn.execute(_SET_IDLE_TIMEOUT)
     return before, known_version()
+
+
+async def _create_schema(conn: Connection) -> None:
+    try:
+        await conn.execute(_schema_sql())
+    except DuplicateTableError as error:
+        raise SchemaError(
+            f"the database holds tables of something else: {error}",
+            hint="give mailroom a database of its own",
+        ) from error
+    await conn.execute("INSERT INTO schema_version (version) VALUES ($1)", known_version())
 
 
 async def check_schema(conn: Connection) -> None:

@@ -23,6 +23,7 @@ from service.outbound import holding_connection, refuse_inside_transaction
 log = logging.getLogger(__name__)
 
 UniqueViolationError = asyncpg.UniqueViolationError
+DuplicateTableError = asyncpg.DuplicateTableError
 # Not reachable now, or gone in the middle: the same statement may work in a moment.
 _UNREACHABLE_ERRORS = (
     asyncpg.PostgresConnectionError,
@@ -222,6 +223,11 @@ def _as_wrong_url() -> Iterator[None]:
             "DATABASE_URL: is no valid PostgreSQL URL",
             hint="percent-encode what is special in the user name and the password",
         ) from None
+
+
+def storable_text(text: str) -> str:
+    """The text as PostgreSQL takes it: without NUL and without halves of surrogate pairs."""
+    return text.replace("\0", "").encode("utf-8", "replace").decode("utf-8")
 
 
 async def _keep_session(_conn: object) -> None:

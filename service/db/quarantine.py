@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from service.db.pool import Connection
+from service.db.pool import Connection, storable_text
 from service.errors import MailroomError
 from service.model import Cursor, FailedMessage
 
@@ -57,7 +57,7 @@ async def insert_quarantined(
     """Record a message that failed, or one attempt more on it."""
     server_ref = json.dumps({"uidvalidity": uidvalidity, "uid": failed.uid})
     await conn.execute(
-        _INSERT, mailbox_id, server_ref, failed.stage, failed.error.replace("\0", ""), failed.raw
+        _INSERT, mailbox_id, server_ref, failed.stage, storable_text(failed.error), failed.raw
     )
 
 

@@ -22,15 +22,20 @@ _FIND = """
 """
 
 # Invariant: all or nothing; UNIQUE (source, source_ref) refuses what another replica has stored.
+# The ids follow the order given; the rows go in by source_ref, so that two replicas with the same
+# mails in another order wait for each other in turn and never in a circle.
 _INSERT = """
-    INSERT INTO request (source, source_ref, mailbox_id, message_id, message_id_reused,
+    INSERT INTO request (id, source, source_ref, mailbox_id, message_id, message_id_reused,
         content_fingerprint, subject, sender, recipients, sent_at, raw_date, received_at, body_text)
-    SELECT 'email', u.source_ref, $1, u.message_id, u.reused, u.fingerprint, u.subject, u.sender,
-        u.recipients::jsonb, u.sent_at, u.raw_date, u.received_at, u.body_text
-    FROM unnest($2::text[], $3::text[], $4::boolean[], $5::text[], $6::text[], $7::text[],
-                $8::text[], $9::timestamptz[], $10::text[], $11::timestamptz[], $12::text[])
-        AS u(source_ref, message_id, reused, fingerprint, subject, sender, recipients, sent_at,
-             raw_date, received_at, body_text)
+    OVERRIDING SYSTEM VALUE
+    SELECT n.id, 'email', n.source_ref, $1, n.message_id, n.reused, n.fingerprint, n.subject,
+        n.sender, n.recipients::jsonb, n.sent_at, n.raw_date, n.received_at, n.body_text
+    FROM (SELECT nextval(pg_get_serial_sequence('request', 'id')) AS id, u.*
+          FROM unnest($2::text[], $3::text[], $4::boolean[], $5::text[], $6::text[], $7::text[],
+                      $8::text[], $9::timestamptz[], $10::text[], $11::timestamptz[], $12::text[])
+          AS u(source_ref, message_id, reused, fingerprint, subject, sender, recipients, sent_at,
+               raw_date, received_at, body_text)) AS n
+    ORDER BY n.source_ref COLLATE "C"
     RETURNING id, source_ref
 """
 
@@ -77,8 +82,18 @@ async def store_requests(
         async with conn.transaction():
             await _insert(conn, mailbox_id, requests)
     except UniqueViolationError:  # another replica won one of them, or the batch holds one twice
-        return [await _store_one(conn, mailbox_id, request) for request in requests]
+        return await _store_one_by_one(conn, mailbox_id, requests)
     return ["stored"] * len(requests)
+
+
+async def _store_one_by_one(
+    conn: Connection, mailbox_id: int | None, requests: Sequence[NewRequest]
+) -> list[str]:
+    """In the same order as `_INSERT`."""
+    outcomes: dict[int, str] = {}
+    for index, request in sorted(enumerate(requests), key=lambda pair: pair[1].source_ref):
+        outcomes[index] = await _store_one(conn, mailbox_id, request)
+    return [outcomes[index] for index in range(len(requests))]
 
 
 async def _store_one(conn: Connection, mailbox_id: int | None, request: NewRequest) -> str:

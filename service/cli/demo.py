@@ -1,0 +1,173 @@
+"""`demo`: mails become rows on this machine, without any configuration.
+
+Everything lives in a temporary folder and a child process, and goes away at the end.
+"""
+
+import os
+import socket
+import tempfile
+import uuid
+from datetime import datetime
+from pathlib import Path
+
+import click
+import trio
+from cryptography.fernet import Fernet, MultiFernet
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from service import supervisor
+from service.cli.common import load_settings, open_storage, printable
+from service.db import mailboxes
+from service.db.pool import Database
+from service.db.requests import StoredRequest, list_requests
+from service.errors import MailroomError
+from service.model import ImapConnection
+from service.sandbox.client import Sandbox, open_sandbox, send_mail
+from service.sandbox.samples import sample_mails
+from service.settings import Settings
+from service.supervisor import Resources
+
+ADDRESS = "demo@example.com"
+POLL_INTERVAL_SECONDS = 1
+LOOK_SECONDS = 0.3
+TOUR_TIMEOUT_SECONDS = 60
+PREFERRED_BIND = "127.0.0.1:8080"
+
+_STYLES = {"extract": "green", "inline_image": "dim", "unsupported": "yellow"}
+
+
+@click.command()
+@click.option("--once", is_flag=True, help="Show the tour and exit.")
+def demo(once: bool) -> None:
+    """Show mailroom at work: a mail server, a database and some mails, no configuration.
+
+    Runs until Ctrl-C; whatever is sent to its SMTP port is taken in.
+    """
+    with tempfile.TemporaryDirectory(prefix="mailroom-demo-") as folder:
+        settings = load_settings(
+            database_url=None,
+            service_data_dir=Path(folder),
+            poll_interval_seconds=POLL_INTERVAL_SECONDS,
+            log_level=os.environ.get("LOG_LEVEL") or "warning",
+            http_bind=os.environ.get("HTTP_BIND") or _free_bind(),
+        )
+        click.echo("Starting PostgreSQL and a mail server on this machine ...")
+        with open_storage(settings) as url:
+            trio.run(_run, settings, url, once)
+
+
+async def _run(settings: Settings, database_url: str, once: bool) -> None:
+    keys = MultiFernet([Fernet(Fernet.generate_key())])
+    password = uuid.uuid4().hex
+    async with open_sandbox(ADDRESS, password) as sandbox:
+
+        async def beside(resources: Resources) -> None:
+            await _add_mailbox(resources.db, sandbox, keys.encrypt(password.encode()))
+            await _tour(resources, sandbox, once)
+
+        await supervisor.serve(settings, database_url, keys, beside=beside)
+
+
+async def _add_mailbox(db: Database, sandbox: Sandbox, secret: bytes) -> None:
+    connection = ImapConnection("127.0.0.1", sandbox.imap_port, "none", ADDRESS)
+    async with db.transaction() as conn:
+        await mailboxes.insert_mailbox(
+            conn,
+            address=ADDRESS,
+            connection=connection,
+            secret=secret,
+            poll_interval_seconds=POLL_INTERVAL_SECONDS,
+            ingest_all=True,
+            ingest_since=None,
+        )
+
+
+async def _tour(resources: Resources, sandbox: Sandbox, once: bool) -> None:
+    mails = sample_mails(uuid.uuid4().hex)
+    click.echo(f"Sending {len(mails)} mails to {ADDRESS}; the last one is the first one again ...")
+    for mail in mails:
+        await send_mail(sandbox.smtp_port, mail)
+    with trio.move_on_after(TOUR_TIMEOUT_SECONDS) as deadline:
+        await _wait_until_polled(resources.db)
+    if deadline.cancelled_caught:
+        raise MailroomError(f"the mails were not taken in within {TOUR_TIMEOUT_SECONDS} s")
+    last_id = await _show_new(resources.db, 0)
+    click.echo(
+        f"{len(mails)} mails became {last_id} requests: the repeated one is not stored twice."
+    )
+    if not once:
+        _explain(resources, sandbox)
+        while True:
+            last_id = await _show_new(resources.db, last_id)
+            await trio.sleep(LOOK_SECONDS)
+
+
+async def _wait_until_polled(db: Database) -> None:
+    """Until a poll that began after this call has come to its end."""
+    async with db.connection() as conn:
+        now: datetime = await conn.fetchval("SELECT now()")
+    while True:
+        async with db.connection() as conn:
+            mailbox = await mailboxes.get_mailbox(conn, ADDRESS)
+        polled, done = mailbox.last_polled_at, mailbox.last_success_at
+        if polled is not None and done is not None and now < polled <= done:
+            return
+        await trio.sleep(LOOK_SECONDS)
+
+
+async def _show_new(db: Database, last_id: int) -> int:
+    async with db.connection() as conn:
+        requests = await list_requests(conn, after_id=last_id, limit=50)
+    if requests:
+        Console().print(_table(requests))
+    return requests[-1].id if requests else last_id
+
+
+def _table(requests: list[StoredRequest]) -> Table:
+    table = Table("id", "from, subject", "attachment", "bytes", "verdict", "status")
+    for request in requests:
+        for index, one in enumerate(request.attachments):
+            who = f"{_safe(request.sender)}\n{_safe(request.subject)}" if index == 0 else ""
+            what = _safe(one["filename"]) or (
+                "(the mail's text)" if one["kind"] == "body" else "(no name)"
+            )
+            style = _STYLES.get(one["verdict"], "red")
+            reason = f"\n[dim]{_safe(one['verdict_reason'])}[/dim]" if one["verdict_reason"] else ""
+            table.add_row(
+                str(request.id) if index == 0 else "",
+                who,
+                what,
+                f"{one['size_bytes']:,}",
+                f"[{style}]{one['verdict']}[/{style}]{reason}",
+                one["status"],
+                end_section=index == len(request.attachments) - 1,
+            )
+    return table
+
+
+def _safe(text: str | None) -> str:
+    return escape(printable(text or ""))
+
+
+def _explain(resources: Resources, sandbox: Sandbox) -> None:
+    click.echo(
+        "\nIt goes on until Ctrl-C. Send it a mail of your own:\n"
+        "  printf 'Subject: hello\\n\\nIt works.\\n' | curl -sS -T -"
+        f" --mail-from me@example.com --mail-rcpt {ADDRESS} smtp://127.0.0.1:{sandbox.smtp_port}\n"
+        "and ask how the service is:\n"
+        f"  curl {resources.urls[0]}/readyz\n"
+    )
+
+
+def _free_bind() -> str:
+    """The usual port if it is free, else any."""
+    host, port = PREFERRED_BIND.split(":")
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, int(port)))
+        except OSError:
+            return f"{host}:0"
+    return PREFERRED_BIND

@@ -1,0 +1,161 @@
+"""`quarantine …`: messages that could not become requests."""
+
+import sys
+
+import click
+import trio
+
+from service.cli.common import (
+    json_option,
+    load_keys,
+    load_settings,
+    print_fields,
+    print_json,
+    print_table,
+    run_with_database,
+)
+from service.db import mailboxes
+from service.db import quarantine as rows
+from service.db.pool import Database
+from service.db.requests import store_requests
+from service.errors import MailError, MailroomError
+from service.intake import Limits, request_from_raw
+from service.loops.poller import MailboxPoller
+from service.settings import Settings
+
+
+@click.group()
+def quarantine() -> None:
+    """List, inspect and replay messages that could not become requests."""
+
+
+@quarantine.command("list")
+@click.option("--all", "include_resolved", is_flag=True, help="Resolved ones too.")
+@json_option
+def list_(include_resolved: bool, as_json: bool) -> None:
+    """Show what is in quarantine; retrying: the next polls try again; failed: replay it."""
+
+    async def work(db: Database) -> list[rows.Quarantined]:
+        async with db.connection() as conn:
+            return await rows.list_quarantine(conn, include_resolved=include_resolved)
+
+    found = run_with_database(load_settings(), work)
+    if as_json:
+        print_json(found)
+    else:
+        print_table(
+            ["id", "mailbox", "uid", "status", "attempts", "stage", "error"],
+            [
+                (
+                    row.id,
+                    row.address,
+                    row.server_ref.uid,
+                    row.status,
+                    row.attempts,
+                    row.stage,
+                    row.error,
+                )
+                for row in found
+            ],
+        )
+
+
+@quarantine.command()
+@click.argument("quarantine_id", metavar="ID", type=int)
+@click.option("--raw", "as_raw", is_flag=True, help="Write the raw message to standard output.")
+@json_option
+def show(quarantine_id: int, as_raw: bool, as_json: bool) -> None:
+    """Show one message in quarantine."""
+
+    async def work(db: Database) -> tuple[rows.Quarantined, bytes | None]:
+        async with db.connection() as conn:
+            row = await rows.get_quarantined(conn, quarantine_id)
+            return row, (await rows.load_raw(conn, quarantine_id))[1] if as_raw else None
+
+    row, raw = run_with_database(load_settings(), work)
+    if as_raw:
+        if raw is None:
+            raise MailroomError(f"the bytes of quarantine row {quarantine_id} could not be had")
+        sys.stdout.buffer.write(raw)
+    elif as_json:
+        print_json(row)
+    else:
+        print_fields(
+            [
+                ("id", row.id),
+                ("mailbox", row.address or "(removed)"),
+                ("uid", row.server_ref.uid),
+                ("uidvalidity", row.server_ref.uidvalidity),
+                ("status", row.status),
+                ("stage", row.stage),
+                ("error", row.error),
+                ("attempts", row.attempts),
+                ("raw message kept", "yes" if row.has_raw else "no"),
+                ("since", row.created_at),
+                ("resolved", row.resolved_at),
+            ]
+        )
+
+
+@quarantine.command()
+@click.argument("quarantine_ids", metavar="[ID]...", type=int, nargs=-1)
+@click.option("--all", "everything", is_flag=True, help="Whatever is not resolved.")
+def replay(quarantine_ids: tuple[int, ...], everything: bool) -> None:
+    """Take messages through the normal path again: from the server, else from the kept bytes."""
+    if everything == bool(quarantine_ids):
+        raise click.UsageError("give one or more IDs, or --all")
+    settings = load_settings()
+    keys = load_keys(settings)
+
+    async def work(db: Database) -> int:
+        connections = trio.CapacityLimiter(settings.imap_max_connections)
+        poller = MailboxPoller(db, settings, keys, connections)
+        async with db.connection() as conn:
+            found = (
+                await rows.list_quarantine(conn, include_resolved=False)
+                if everything
+                else [await rows.get_quarantined(conn, one) for one in quarantine_ids]
+            )
+        return sum([not await _replay(db, settings, poller, row) for row in found])
+
+    failed = run_with_database(settings, work)
+    if failed:
+        raise MailroomError(f"{failed} still in quarantine")
+
+
+async def _replay(
+    db: Database, settings: Settings, poller: MailboxPoller, row: rows.Quarantined
+) -> bool:
+    try:
+        outcome = await _replay_from_server(db, poller, row)
+        if outcome in ("quarantined", "gone") and row.has_raw:
+            outcome = await _replay_from_raw(db, settings, row)
+    except (MailError, ValueError) as error:
+        outcome = f"failed: {error}"
+    click.echo(f"{row.id}: {outcome}")
+    return outcome in ("stored", "duplicate")
+
+
+async def _replay_from_server(db: Database, poller: MailboxPoller, row: rows.Quarantined) -> str:
+    if row.address is None:
+        return "gone"
+    async with db.transaction() as conn:
+        claim = await mailboxes.claim_mailbox(conn, row.address)
+    try:
+        return await poller.replay(claim, row.server_ref)
+    except MailError:
+        if row.has_raw:
+            return "gone"
+        raise
+
+
+async def _replay_from_raw(db: Database, settings: Settings, row: rows.Quarantined) -> str:
+    limits = Limits(settings.extract_max_bytes, settings.inline_image_max_bytes)
+    async with db.connection() as conn:
+        mailbox_id, raw = await rows.load_raw(conn, row.id)
+    assert raw is not None  # noqa: S101
+    request = request_from_raw(raw, row.server_ref.uid, row.created_at, limits)
+    async with db.transaction() as conn:
+        (outcome,) = await store_requests(conn, mailbox_id, [request])
+        await rows.resolve_row(conn, row.id)
+    return outcome

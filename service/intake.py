@@ -1,0 +1,410 @@
+"""One round against one mailbox: from the cursor to rows, each message exactly once.
+
+Pass 1 reads headers and structures of a batch; pass 2 the texts, then, for messages that are not
+stored yet, the files that the triage wants. A batch is written in short transactions that move
+the cursor together with the rows. A message that cannot be read is narrowed down by halving the
+batch and goes to the quarantine alone; a lost connection ends the round.
+"""
+
+import logging
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import datetime
+from tempfile import TemporaryFile
+from typing import BinaryIO, Literal, TypeVar
+
+from service import metrics
+from service.db.mailboxes import Claim, move_cursor
+from service.db.pool import REJECTED_ERRORS, Database
+from service.db.quarantine import insert_quarantined, list_retryable, resolve_message
+from service.db.requests import find_fingerprints, is_stored, store_requests
+from service.errors import FetchRefused
+from service.mail.compose import Draft, compose, finish
+from service.mail.imap import ImapSession
+from service.mail.structure import parse_raw_structure
+from service.mail.text import TransferDecoder, decode_transfer
+from service.mail.triage import Plan, PlannedFile, plan_parts, worth_reading
+from service.model import Cursor, FailedMessage, NewRequest, Overview, Part, Stage
+
+log = logging.getLogger(__name__)
+
+BATCH_MESSAGES = 200
+GROUP_MAX_BYTES = 8 * 1024 * 1024
+SLICE_BYTES = 1024 * 1024
+SECTIONS_PER_FETCH = 50
+RETRIES_PER_ROUND = 10
+
+T = TypeVar("T")
+Content = bytes | BinaryIO
+Outcome = Literal["stored", "duplicate", "quarantined", "too_old", "gone"]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The byte limits of the triage."""
+
+    max_file_bytes: int
+    inline_image_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Planned:
+    overview: Overview
+    plan: Plan
+
+    @property
+    def uid(self) -> int:
+        return self.overview.uid
+
+
+class Round:
+    """One round. `outcomes` says what became of each UID so far, `in_flight` what it is at."""
+
+    def __init__(self, db: Database, session: ImapSession, claim: Claim, limits: Limits) -> None:
+        self.outcomes: dict[int, Outcome] = {}
+        self.in_flight: Sequence[int] = ()
+        self._db = db
+        self._session = session
+        self._claim = claim
+        self._limits = limits
+        self._uidvalidity = 0
+        self._cursor_uid = 0
+
+    async def run(self) -> None:
+        """Take everything new, then try again what is in quarantine."""
+        for uids in self._batches(await self._open()):
+            await self._take(uids)
+        await self._take_again(await self._retryable())
+
+    async def replay(self, message: Cursor) -> Outcome:
+        """Take one message of the quarantine again; "gone" also when UIDs mean others now."""
+        await self._open()
+        if message.uidvalidity != self._uidvalidity:
+            return "gone"
+        await self._take_again([message.uid])
+        return self.outcomes[message.uid]
+
+    async def quarantine(self, uid: int, error: object) -> None:
+        """Pass a message by that took the connection down."""
+        await self._write([FailedMessage(uid, "fetch", str(error))], upto=uid)
+
+    async def _open(self) -> list[int]:
+        """EXAMINE and SEARCH; a cursor counts only under the UIDVALIDITY it was made with."""
+        folder = await self._session.examine()
+        self._uidvalidity = folder.uidvalidity or 0
+        cursor, since = self._claim.cursor, self._claim.ingest_since
+        if cursor is not None and cursor.uidvalidity == self._uidvalidity != 0:
+            self._cursor_uid = cursor.uid
+            return await self._session.search_new(after_uid=cursor.uid, since=None)
+        if cursor is not None:
+            log.warning(
+                "%s: UIDVALIDITY was %s, is now %s: reading again from %s, storing nothing twice",
+                self._claim.address,
+                cursor.uidvalidity,
+                self._uidvalidity or "not given",
+                since or "the beginning",
+            )
+        return await self._session.search_new(after_uid=None, since=since)
+
+    def _batches(self, uids: Sequence[int]) -> Iterator[Sequence[int]]:
+        """After a failed round start with single messages: the one that broke it shows itself."""
+        size = 1 if self._claim.consecutive_failures else BATCH_MESSAGES
+        start = 0
+        while start < len(uids):
+            yield uids[start : start + size]
+            start += size
+            size = min(size * 2, BATCH_MESSAGES)
+
+    async def _take(self, uids: Sequence[int]) -> None:
+        """Store these messages; the one that makes FETCH fail is found by halving."""
+        self.in_flight = uids
+        try:
+            await self._take_batch(uids)
+        except FetchRefused as error:
+            left = [uid for uid in uids if uid not in self.outcomes]
+            if len(left) > 1:
+                middle = len(left) // 2
+                await self._take(left[:middle])
+                await self._take(left[middle:])
+            elif left:
+                await self._write([await self._failed(left[0], "fetch", error)], upto=left[0])
+
+    async def _take_again(self, uids: Iterable[int]) -> None:
+        """One attempt more for messages in quarantine; what is taken now is resolved."""
+        for uid in uids:
+            self.outcomes.pop(uid, None)
+            await self._take([uid])
+            if self.outcomes[uid] == "gone":
+                await self.quarantine(uid, "the message is no longer on the server")
+            if self.outcomes[uid] != "quarantined":
+                async with self._db.connection() as conn:
+                    await resolve_message(conn, self._claim.mailbox_id, self._uidvalidity, uid)
+
+    async def _retryable(self) -> list[int]:
+        async with self._db.connection() as conn:
+            uids = await list_retryable(
+                conn,
+                self._claim.mailbox_id,
+                uidvalidity=self._uidvalidity,
+                limit=RETRIES_PER_ROUND,
+            )
+        return [uid for uid in uids if uid not in self.outcomes]
+
+    async def _take_batch(self, uids: Sequence[int]) -> None:
+        entries: list[_Planned | FailedMessage] = []
+        found = await self._session.fetch_overviews(uids)
+        await self._check_gone(set(uids) - {overview.uid for overview in found})
+        for overview in found:
+            if isinstance(overview, FailedMessage) or not self._is_too_old(overview):
+                entries.append(self._plan(overview))
+            else:
+                self._record(overview.uid, "too_old")
+        for group in _groups(entries):
+            await self._take_group(group)
+        if self._cursor_uid < uids[-1]:
+            await self._write([], upto=uids[-1])
+
+    async def _check_gone(self, unanswered: set[int]) -> None:
+        """A message may be deleted between SEARCH and FETCH; one that is still listed is not."""
+        if not unanswered:
+            return
+        present = await self._session.list_present(sorted(unanswered))
+        for uid in unanswered.difference(present):
+            self._record(uid, "gone")
+        if present:
+            raise FetchRefused("the server lists the message, but FETCH gives nothing of it")
+
+    def _is_too_old(self, overview: Overview) -> bool:
+        since = self._claim.ingest_since
+        return since is not None and overview.received_at < since
+
+    def _plan(self, overview: Overview | FailedMessage) -> "_Planned | FailedMessage":
+        if isinstance(overview, FailedMessage):
+            return overview
+        try:
+            return _Planned(overview, plan_message(overview.structure, self._limits))
+        except ValueError as error:
+            return FailedMessage(overview.uid, "parse", str(error))
+
+    async def _take_group(self, group: Sequence["_Planned | FailedMessage"]) -> None:
+        """Pass 2 for one group, and its rows: texts, then the files of what is not stored yet."""
+        failed = [entry for entry in group if isinstance(entry, FailedMessage)]
+        planned = [entry for entry in group if isinstance(entry, _Planned)]
+        texts = await self._fetch_alike({entry.uid: _text_sizes(entry) for entry in planned})
+        composed = await self._session.in_thread(_compose_all, planned, texts)
+        failed += [entry for entry in composed if isinstance(entry, FailedMessage)]
+        drafts = [entry for entry in composed if isinstance(entry, Draft)]
+        with ExitStack() as spools:
+            fresh = await self._leave_out_stored(drafts)
+            files = await self._fetch_files(fresh, spools)
+            requests = await self._session.in_thread(_finish_all, fresh, files)
+            quarantined = [await self._failed(one.uid, one.stage, one.error) for one in failed]
+            await self._store([*requests, *quarantined], upto=group[-1].uid)
+
+    async def _leave_out_stored(self, drafts: Sequence[Draft]) -> list[Draft]:
+        """The fast path: what is stored already needs no files. The constraint still decides."""
+        identities = [(draft.source_ref, draft.content_fingerprint) for draft in drafts]
+        async with self._db.connection() as conn:
+            known = await find_fingerprints(conn, identities)
+        fresh = []
+        for draft, identity in zip(drafts, identities, strict=True):
+            if is_stored(*identity, known):
+                self._record(draft.uid, "duplicate")
+            else:
+                fresh.append(draft)
+        return fresh
+
+    async def _fetch_alike(
+        self, wanted: Mapping[int, Mapping[str, int]]
+    ) -> dict[int, dict[str, bytes]]:
+        """Encoded bytes by UID and section; messages that want the same sections share a FETCH."""
+        alike: defaultdict[tuple[tuple[str, int], ...], list[int]] = defaultdict(list)
+        for uid, sections in wanted.items():
+            for chunk in _chunks(tuple(sections.items()), SECTIONS_PER_FETCH):
+                alike[chunk].append(uid)
+        answers: dict[int, dict[str, bytes]] = {uid: {} for uid in wanted}
+        for chunk, uids in alike.items():
+            found = await self._session.fetch_sections(uids, dict(chunk))
+            if len(found) < len(uids):
+                raise FetchRefused("a message went away while it was read")
+            for uid, encoded in found.items():
+                answers[uid].update(encoded)
+        return answers
+
+    async def _fetch_files(
+        self, drafts: Sequence[Draft], spools: ExitStack
+    ) -> dict[int, dict[str, Content]]:
+        """Decoded contents by UID and section of the files that the triage wants."""
+        wanted = {draft.uid: [file for file in draft.files if file.wanted] for draft in drafts}
+        heads = await self._fetch_alike(
+            {
+                uid: {file.section: SLICE_BYTES for file in files if file.size_bytes < SLICE_BYTES}
+                for uid, files in wanted.items()
+            }
+        )
+        contents: dict[int, dict[str, Content]] = {}
+        for uid, files in wanted.items():
+            contents[uid] = {}
+            for file in files:
+                head = heads[uid].pop(file.section, None)
+                if head is not None and len(head) < SLICE_BYTES:
+                    contents[uid][file.section] = decode_transfer(head, file.encoding)
+                else:
+                    contents[uid][file.section] = await self._fetch_large(uid, file, spools)
+        return contents
+
+    async def _fetch_large(self, uid: int, file: PlannedFile, spools: ExitStack) -> Content:
+        """Read a part slice by slice into a file; only its first slice if that is no document."""
+        decoder = TransferDecoder(file.encoding)
+        spool = spools.enter_context(TemporaryFile())  # noqa: SIM115
+        offset = 0
+        while True:
+            data = await self._session.fetch_slice(uid, file.section, offset, SLICE_BYTES)
+            decoded = decoder.feed(data)
+            if offset == 0 and not worth_reading(file, decoded):
+                return decoded
+            spool.write(decoded)
+            if spool.tell() > self._limits.max_file_bytes:
+                raise FetchRefused(f"part {file.section} is larger than the server said")
+            offset += len(data)
+            if len(data) < SLICE_BYTES:
+                spool.write(decoder.finish())
+                return spool
+
+    async def _failed(self, uid: int, stage: Stage, error: object) -> FailedMessage:
+        """A failed message, with its raw bytes when they can be had."""
+        try:
+            raw = await self._fetch_raw(uid)
+        except FetchRefused:
+            raw = None
+        return FailedMessage(uid, stage, str(error) or type(error).__name__, raw)
+
+    async def _fetch_raw(self, uid: int) -> bytes | None:
+        raw = bytearray()
+        while len(raw) <= self._limits.max_file_bytes:
+            data = await self._session.fetch_slice(uid, "", len(raw), SLICE_BYTES)
+            raw += data
+            if len(data) < SLICE_BYTES:
+                return bytes(raw)
+        return None
+
+    async def _store(self, outcomes: Sequence[NewRequest | FailedMessage], *, upto: int) -> None:
+        """Write a group; what the database will not have is found one by one."""
+        try:
+            await self._write(outcomes, upto=upto)
+        except REJECTED_ERRORS as error:
+            if len(outcomes) > 1:
+                for one in sorted(outcomes, key=lambda entry: entry.uid):
+                    await self._store([one], upto=one.uid)
+            elif isinstance(outcomes[0], NewRequest):
+                failed = await self._failed(outcomes[0].uid, "store", error)
+                await self._write([failed], upto=upto)
+            else:
+                raise
+
+    async def _write(self, outcomes: Sequence[NewRequest | FailedMessage], *, upto: int) -> None:
+        """One short transaction: the rows, and the cursor past them, under the fencing token."""
+        requests = [entry for entry in outcomes if isinstance(entry, NewRequest)]
+        failed = [entry for entry in outcomes if isinstance(entry, FailedMessage)]
+        cursor = Cursor(self._uidvalidity, max(upto, self._cursor_uid))
+        async with self._db.transaction() as conn:
+            await move_cursor(conn, self._claim, cursor)
+            results = await store_requests(conn, self._claim.mailbox_id, requests)
+            for one in failed:
+                await insert_quarantined(conn, self._claim.mailbox_id, self._uidvalidity, one)
+        self._cursor_uid = cursor.uid
+        for request, result in zip(requests, results, strict=True):
+            self._record(request.uid, "stored" if result == "stored" else "duplicate")
+        for one in failed:
+            log.warning(
+                "%s: message UID %s put in quarantine (%s): %s",
+                self._claim.address,
+                one.uid,
+                one.stage,
+                one.error,
+            )
+            self._record(one.uid, "quarantined")
+
+    def _record(self, uid: int, outcome: Outcome) -> None:
+        self.outcomes[uid] = outcome
+        metrics.MESSAGES.labels(outcome).inc()
+
+
+def plan_message(structure: Part, limits: Limits) -> Plan:
+    """The triage's plan under the service's limits."""
+    return plan_parts(
+        structure,
+        max_file_bytes=limits.max_file_bytes,
+        inline_image_bytes=limits.inline_image_bytes,
+    )
+
+
+def request_from_raw(raw: bytes, uid: int, received_at: datetime, limits: Limits) -> NewRequest:
+    """The same request from a whole message as from a server. ValueError if it makes no sense."""
+    structure, sections = parse_raw_structure(raw)
+    plan = plan_message(structure, limits)
+    header = raw.replace(b"\r\n", b"\n").partition(b"\n\n")[0].replace(b"\n", b"\r\n") + b"\r\n\r\n"
+    texts = {text.section: sections[text.section][: text.read_bytes] for text in plan.texts}
+    draft = compose(header, uid, received_at, plan, texts)
+    contents = {
+        file.section: decode_transfer(sections[file.section], file.encoding)
+        for file in draft.files
+        if file.wanted
+    }
+    return finish(draft, contents)
+
+
+def _text_sizes(entry: "_Planned") -> dict[str, int]:
+    return {text.section: text.read_bytes for text in entry.plan.texts}
+
+
+def _groups(
+    entries: Sequence["_Planned | FailedMessage"],
+) -> Iterator[list["_Planned | FailedMessage"]]:
+    """Runs of messages whose texts and files fit into memory together; a large one is alone."""
+    group: list[_Planned | FailedMessage] = []
+    total = 0
+    for entry in entries:
+        size = entry.plan.read_bytes if isinstance(entry, _Planned) else 0
+        if group and total + size > GROUP_MAX_BYTES:
+            yield group
+            group, total = [], 0
+        group.append(entry)
+        total += size
+    if group:
+        yield group
+
+
+def _chunks(items: tuple[T, ...], size: int) -> Iterator[tuple[T, ...]]:
+    for start in range(0, len(items), size):
+        yield items[start : start + size]
+
+
+def _compose_all(
+    planned: Sequence["_Planned"], texts: Mapping[int, Mapping[str, bytes]]
+) -> list[Draft | FailedMessage]:
+    composed: list[Draft | FailedMessage] = []
+    for entry in planned:
+        overview = entry.overview
+        try:
+            composed.append(
+                compose(
+                    overview.header,
+                    overview.uid,
+                    overview.received_at,
+                    entry.plan,
+                    texts[overview.uid],
+                )
+            )
+        except Exception as error:  # whatever a hostile mail finds: it costs this mail only
+            log.warning("a message cannot be parsed", exc_info=True)
+            composed.append(FailedMessage(overview.uid, "parse", repr(error)))
+    return composed
+
+
+def _finish_all(
+    drafts: Sequence[Draft], contents: Mapping[int, Mapping[str, Content]]
+) -> list[NewRequest | FailedMessage]:
+    return [finish(draft, contents[draft.uid]) for draft in drafts]

@@ -1,0 +1,57 @@
+"""The cadence and the shield that every background loop shares: loops never die.
+
+An exception of a cycle is logged, counted and swallowed; `trio.Cancelled`, also inside an
+exception group, passes.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+
+import trio
+from trio_util import move_on_when
+
+from service import metrics
+from service.errors import DatabaseUnreachable
+from service.health import Heartbeat
+
+log = logging.getLogger(__name__)
+
+PAUSE_AFTER_FAILURE_SECONDS = 5
+
+
+async def run_cycles(
+    cycle: Callable[[], Awaitable[float]], *, heartbeat: Heartbeat, stopping: trio.Event
+) -> None:
+    """Run `cycle` until `stopping`; it returns the seconds to sleep before the next one."""
+    while not stopping.is_set():
+        heartbeat.beat()
+        pause_seconds = min(PAUSE_AFTER_FAILURE_SECONDS, heartbeat.interval_seconds)
+        with shield(heartbeat.name):
+            pause_seconds = await cycle()
+        heartbeat.beat()
+        async with move_on_when(stopping.wait):
+            await trio.sleep(pause_seconds)
+
+
+@contextmanager
+def shield(name: str) -> Iterator[None]:
+    """Swallow, log and count whatever goes wrong inside, but for a cancellation."""
+    try:
+        yield
+    except Exception as error:
+        _report(name, error)
+    except BaseExceptionGroup as group:
+        passing, errors = group.split(lambda error: not isinstance(error, Exception))
+        if errors is not None:
+            _report(name, errors)
+        if passing is not None:
+            raise passing from None
+
+
+def _report(name: str, error: BaseException) -> None:
+    metrics.CYCLE_FAILURES.labels(name).inc()
+    if isinstance(error, DatabaseUnreachable):
+        log.warning("%s: %s; trying again", name, error)
+    else:
+        log.error("%s: a cycle failed; the next one follows", name, exc_info=error)

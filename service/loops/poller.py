@@ -1,0 +1,243 @@
+"""The poller: claims due mailboxes and polls them side by side.
+
+A cycle claims until nothing is due; the polls themselves go on beside the next cycles, each under
+its own deadline, so that a slow mailbox delays no other. Failures are kept in the mailbox's row:
+it backs off, keeps its error, and recovers by itself.
+"""
+
+import logging
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import trio
+from cryptography.fernet import InvalidToken, MultiFernet
+
+from service import metrics
+from service.db.mailboxes import (
+    Claim,
+    claim_due,
+    complete_poll,
+    fail_poll,
+    seconds_until_due,
+)
+from service.db.pool import Database
+from service.errors import (
+    ClaimLost,
+    ConnectionLost,
+    CredentialsRefused,
+    DatabaseUnreachable,
+    MailboxThrottled,
+)
+from service.health import Health
+from service.intake import Limits, Outcome, Round
+from service.loops.cycle import run_cycles, shield
+from service.mail.imap import ImapSession, open_imap
+from service.model import Cursor
+from service.recovery import recover_stuck_requests
+from service.settings import Settings
+
+log = logging.getLogger(__name__)
+
+MAX_BACKOFF_SECONDS = 3600
+MIN_PAUSE_SECONDS = 0.1  # a due row that another replica is just claiming is not ours to wait for
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What a failed poll leaves in its mailbox's row."""
+
+    failures: int
+    state: str
+    delay_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class PollReport:
+    """How one poll ended: messages by outcome, and the error if there was one."""
+
+    counts: Counter[str]
+    error: Exception | None = None
+
+
+def decide_failure(claim: Claim, error: Exception, *, progressed: bool) -> Failure:
+    """Back-off doubles from the poll interval to an hour; progress starts it anew."""
+    failures = 1 if progressed else claim.consecutive_failures + 1
+    doubled_seconds = claim.poll_interval_seconds * 2.0 ** min(failures - 1, 20)
+    delay_seconds = min(doubled_seconds, MAX_BACKOFF_SECONDS)
+    if isinstance(error, CredentialsRefused):
+        return Failure(failures, "needs_reauth", MAX_BACKOFF_SECONDS)
+    if isinstance(error, MailboxThrottled) and error.retry_after_seconds is not None:
+        delay_seconds = max(delay_seconds, error.retry_after_seconds)
+    return Failure(failures, claim.state, delay_seconds)
+
+
+class MailboxPoller:
+    """Polls claimed mailboxes with the process's keys and its cap on connections."""
+
+    def __init__(
+        self, db: Database, settings: Settings, keys: MultiFernet, connections: trio.CapacityLimiter
+    ) -> None:
+        self._db = db
+        self._settings = settings
+        self._keys = keys
+        self._connections = connections
+        self._limits = Limits(settings.extract_max_bytes, settings.inline_image_max_bytes)
+
+    async def poll(self, claim: Claim) -> PollReport:
+        """One poll under its deadline, recorded in the mailbox's row.
+
+        The deadline is never beyond the claim: when the mailbox is due again nobody is at it.
+        """
+        deadline_seconds = min(self._settings.poll_timeout_seconds, claim.poll_interval_seconds)
+        with metrics.POLL_SECONDS.time():
+            try:
+                report = await self._poll(claim, deadline_seconds)
+            except ClaimLost as lost:
+                log.info("%s", lost)
+                report = PollReport(Counter(), lost)
+        metrics.POLLS.labels("ok" if report.error is None else type(report.error).__name__).inc()
+        return report
+
+    async def replay(self, claim: Claim, server_ref: Cursor) -> Outcome:
+        """Take one message of the quarantine again from the server: what became of it."""
+        async with self._open(claim) as session:
+            round_ = Round(self._db, session, claim, self._limits)
+            return await round_.replay(server_ref)
+
+    @asynccontextmanager
+    async def _open(self, claim: Claim) -> AsyncIterator[ImapSession]:
+        try:
+            password = self._keys.decrypt(claim.secret).decode()
+        except InvalidToken:
+            raise CredentialsRefused(
+                "the stored password cannot be decrypted with SERVICE_SECRET_KEY",
+                hint="use the key it was stored with, or store it again: mailbox update",
+            ) from None
+        async with open_imap(
+            claim.connection,
+            password,
+            timeout_seconds=self._settings.imap_timeout_seconds,
+            connections=self._connections,
+        ) as session:
+            yield session
+
+    async def _poll(self, claim: Claim, deadline_seconds: float) -> PollReport:
+        round_: Round | None = None
+        error: Exception | None = None
+        try:
+            with trio.fail_after(deadline_seconds):
+                async with self._open(claim) as session:
+                    round_ = Round(self._db, session, claim, self._limits)
+                    await round_.run()
+        except (ClaimLost, DatabaseUnreachable):
+            raise
+        except trio.TooSlowError:
+            if round_ is None or not round_.outcomes:
+                error = ConnectionLost(f"the poll was not done within {deadline_seconds:g} s")
+            # else a backlog: the next poll goes on from the cursor
+        except Exception as raised:
+            error = raised
+        if error is not None and round_ is not None:
+            await self._pass_by(round_, error)
+        counts: Counter[str] = Counter(round_.outcomes.values() if round_ is not None else ())
+        await self._record(claim, error, progressed=bool(counts))
+        return PollReport(counts, error)
+
+    async def _pass_by(self, round_: Round, error: Exception) -> None:
+        """A message that took the connection down alone goes to quarantine; the next ones flow."""
+        left = [uid for uid in round_.in_flight if uid not in round_.outcomes]
+        if isinstance(error, ConnectionLost) and len(round_.in_flight) == len(left) == 1:
+            await round_.quarantine(left[0], error)
+
+    async def _record(self, claim: Claim, error: Exception | None, *, progressed: bool) -> None:
+        if error is None:
+            if claim.consecutive_failures:
+                log.info("%s: works again", claim.address)
+            async with self._db.transaction() as conn:
+                await complete_poll(conn, claim)
+            return
+        failure = decide_failure(claim, error, progressed=progressed)
+        self._report(claim, error, failure)
+        async with self._db.transaction() as conn:
+            await fail_poll(
+                conn,
+                claim,
+                failures=failure.failures,
+                error=str(error) or type(error).__name__,
+                state=failure.state,
+                delay_seconds=failure.delay_seconds,
+            )
+
+    def _report(self, claim: Claim, error: Exception, failure: Failure) -> None:
+        """One line; none for a mailbox that is known to need new credentials."""
+        if failure.state == claim.state == "needs_reauth":
+            return
+        hint = getattr(error, "hint", None)
+        log.log(
+            logging.WARNING if hasattr(error, "hint") else logging.ERROR,
+            "%s: %s%s; next attempt in %.0f s",
+            claim.address,
+            error or type(error).__name__,
+            f" ({hint})" if hint else "",
+            failure.delay_seconds,
+            exc_info=None if hasattr(error, "hint") else error,
+        )
+
+
+class Poller:
+    """The loop around `MailboxPoller`."""
+
+    def __init__(
+        self, db: Database, settings: Settings, mailboxes: MailboxPoller, health: Health
+    ) -> None:
+        self._db = db
+        self._settings = settings
+        self._mailboxes = mailboxes
+        self._stopping = health.stopping
+        self._heartbeat = health.add_heartbeat("poller", settings.poll_interval_seconds)
+        self._slots = trio.Semaphore(settings.poll_concurrency)
+
+    async def run(self) -> None:
+        """Poll until the service stops; then the polls under way come to their end."""
+        async with trio.open_nursery() as nursery:
+
+            async def cycle() -> float:
+                return await self.poll_due_once(nursery)
+
+            await run_cycles(cycle, heartbeat=self._heartbeat, stopping=self._stopping)
+
+    async def poll_due_once(self, nursery: trio.Nursery) -> float:
+        """Claim until nothing is due, each poll in `nursery`; seconds until something is."""
+        while not self._stopping.is_set() and await self._claim(nursery):
+            pass
+        await recover_stuck_requests(self._db, self._settings)
+        async with self._db.connection() as conn:
+            seconds = await seconds_until_due(conn)
+        interval = self._settings.poll_interval_seconds
+        return interval if seconds is None else min(max(seconds, MIN_PAUSE_SECONDS), interval)
+
+    async def _claim(self, nursery: trio.Nursery) -> int:
+        """Claim no more than can be polled at once, so that other replicas get the rest."""
+        await self._slots.acquire()
+        claims: list[Claim] = []
+        try:
+            limit = min(self._settings.poll_claim_limit, 1 + self._slots.value)
+            async with self._db.transaction() as conn:
+                claims = await claim_due(conn, limit)
+        finally:
+            if not claims:
+                self._slots.release()
+        for index, claim in enumerate(claims):
+            if index > 0:
+                self._slots.acquire_nowait()
+            nursery.start_soon(self._poll, claim, name=f"poll {claim.address}")
+        return len(claims)
+
+    async def _poll(self, claim: Claim) -> None:
+        try:
+            with shield("poll"):
+                await self._mailboxes.poll(claim)
+        finally:
+            self._slots.release()

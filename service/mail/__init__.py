@@ -1,0 +1,1 @@
+"""Mail servers and the bytes of their messages; knows nothing of the database."""

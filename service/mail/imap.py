@@ -1,0 +1,448 @@
+"""IMAP mailboxes, read only: EXAMINE and BODY.PEEK, never a flag changed (RFC 3501).
+
+The only importer of imapclient. One `ImapSession` is one connection and at most one thread: each
+blocking step runs in a thread under a deadline; a step that is cancelled or too slow has its
+socket shut down, then its thread is waited for. What a server sends is bounded in bytes. Trouble
+comes out as one of the `MailError` classes.
+"""
+
+import imaplib
+import os
+import socket
+import ssl
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, TypeVar
+
+import trio
+from imapclient import IMAPClient
+from imapclient.exceptions import LoginError
+from imapclient.response_parser import parse_fetch_response
+
+from service import metrics
+from service.errors import (
+    ConnectionLost,
+    CredentialsRefused,
+    FetchRefused,
+    MailboxUnreachable,
+    MailError,
+)
+from service.mail.replies import decide_fetch_error, decide_login_error, decide_lost
+from service.mail.search import new_mail_criteria, uid_set
+from service.mail.structure import parse_bodystructure
+from service.model import FailedMessage, ImapConnection, Overview
+from service.outbound import refuse_inside_transaction
+
+T = TypeVar("T")
+
+HEADER_MAX_BYTES = 128 * 1024
+LITERAL_MAX_BYTES = 4 * 1024 * 1024
+LINE_MAX_BYTES = 4 * 1024 * 1024
+ANSWER_MAX_BYTES = 128 * 1024 * 1024
+CLOSE_TIMEOUT_SECONDS = 2
+# A step may need several reads, each under the socket's own time-out.
+STEP_TIMEOUT_FACTOR = 2
+
+# What a server may tell of any message at any time (RFC 3501 section 7.4.2, RFC 7162).
+_UNASKED_ITEMS = {b"SEQ", b"UID", b"FLAGS", b"MODSEQ"}
+
+# imaplib's own limit of 1,000,000 bytes is below the BODYSTRUCTURE of a mail with many parts.
+imaplib._MAXLINE = LINE_MAX_BYTES  # type: ignore[attr-defined]
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """What EXAMINE said; `uidvalidity` is None when the server does not give one."""
+
+    exists: int
+    uidvalidity: int | None
+
+
+class _Imap4(imaplib.IMAP4):
+    """imaplib on a socket that is connected already, with a bound on what the server may send."""
+
+    def __init__(self, sock: socket.socket, host: str) -> None:
+        self._connected = sock
+        self.bytes_left = ANSWER_MAX_BYTES
+        super().__init__(host)
+
+    def _create_socket(self, _timeout: float | None) -> socket.socket:
+        return self._connected
+
+    def read(self, size: int) -> bytes:
+        if size > LITERAL_MAX_BYTES:
+            raise self.abort(f"the server sent a literal of {size} bytes, far more than asked for")
+        data = super().read(size)
+        if len(data) < size:
+            raise self.abort("the connection ended in the middle of a literal")
+        self._count(size)
+        return data
+
+    def readline(self) -> bytes:
+        line = super().readline()
+        self._count(len(line))
+        return line
+
+    def _count(self, size: int) -> None:
+        self.bytes_left -= size
+        if self.bytes_left < 0:
+            raise self.abort(f"the server sent more than {ANSWER_MAX_BYTES} bytes for one command")
+
+
+class _Client(IMAPClient):  # type: ignore[misc]
+    """IMAPClient on a connected socket, with a FETCH that can be trusted on UIDs."""
+
+    def __init__(self, sock: socket.socket, host: str) -> None:
+        self._connected = sock
+        super().__init__(host, ssl=False)
+        # IMAPClient has imaplib format every response for a log line, literals included.
+        self._imap.debug = 0
+
+    def _create_IMAP4(self) -> _Imap4:  # noqa: N802
+        return _Imap4(self._connected, self.host)
+
+    def _set_read_timeout(self) -> None:
+        """The socket came with its time-out."""
+
+    def allow_next_answer(self) -> None:
+        self._imap.bytes_left = ANSWER_MAX_BYTES
+
+    def uid_search(self, criteria: Sequence[Any]) -> list[int]:
+        """Ascending UIDs, also when the server answers in several SEARCH lines."""
+        data = self._raw_command_untagged(b"SEARCH", _search_arguments(criteria))
+        return sorted({int(word) for line in data if line for word in line.split()})
+
+    def uid_fetch(self, uids: Iterable[int], items: Sequence[str]) -> dict[int, dict[bytes, Any]]:
+        """FETCH by UID. IMAPClient's own files an answer without UID under its sequence number."""
+        typ, data = self._imap.uid("FETCH", uid_set(uids), f"({' '.join(items)})")
+        self._checkok("FETCH", typ, data)
+        if data == [None]:
+            return {}
+        answers = parse_fetch_response(data, normalise_times=False, uid_is_key=False)
+        rows = [row for row in answers.values() if not row.keys() <= _UNASKED_ITEMS]
+        if any(b"UID" not in row for row in rows):
+            raise FetchRefused("the server answered FETCH without UID")
+        return {row[b"UID"]: row for row in rows}
+
+
+def _search_arguments(criteria: Sequence[Any]) -> list[bytes]:
+    return [
+        item.strftime("%d-%b-%Y").encode("ascii") if hasattr(item, "strftime") else item.encode()
+        for item in criteria
+    ]
+
+
+class ImapSession:
+    """One connection. Use `open_imap`; `mailbox test` takes the steps one by one."""
+
+    def __init__(self, connection: ImapConnection, *, timeout_seconds: float) -> None:
+        self._connection = connection
+        self._timeout_seconds = timeout_seconds
+        self._thread = trio.CapacityLimiter(1)
+        self._socket: socket.socket | None = None
+        self._line: socket.socket | None = None
+        self._client: Any = None
+        self._usable = False
+
+    async def resolve(self) -> list[str]:
+        """The addresses of the host's name. MailboxUnreachable."""
+        host, port = self._connection.host, self._connection.port
+        refuse_inside_transaction(f"resolving {host}")
+        try:
+            with trio.fail_after(self._timeout_seconds):
+                found = await trio.socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        except (trio.TooSlowError, OSError) as error:
+            raise MailboxUnreachable(
+                f"the name {host} cannot be resolved: {error or 'no answer in time'}",
+                hint="check the spelling of the host and this machine's DNS",
+            ) from error
+        return [str(address[0]) for *_, address in found]
+
+    async def connect(self) -> str:
+        """Resolve the name and connect; returns the peer's address. MailboxUnreachable."""
+        host, port = self._connection.host, self._connection.port
+        refuse_inside_transaction(f"an IMAP connection to {host}")
+        try:
+            with trio.fail_after(self._timeout_seconds):
+                stream = await trio.open_tcp_stream(host, port)
+        except trio.TooSlowError:
+            raise MailboxUnreachable(
+                f"no connection to {host}:{port} within {self._timeout_seconds:g} s",
+                hint="check host and port, and whether a firewall drops the packets",
+            ) from None
+        except OSError as error:
+            raise MailboxUnreachable(
+                f"cannot connect to {host}:{port}: {_cause(error)}",
+                hint="check host and port: 993 for --tls implicit, 143 for starttls and none",
+            ) from error
+        async with stream:
+            peer: str = stream.socket.getpeername()[0]
+            self._socket = socket.socket(fileno=os.dup(stream.socket.fileno()))
+        self._socket.settimeout(self._timeout_seconds)
+        self._line = self._socket.dup()  # wrapping in TLS detaches the other one
+        return peer
+
+    async def secure(self) -> str:
+        """TLS as configured, verified, never downgraded; returns the protocol's name."""
+        return await self._step(self._secure)
+
+    def _secure(self) -> str:
+        tls, host = self._connection.tls, self._connection.host
+        sock, self._socket = self._socket, None
+        assert sock is not None  # noqa: S101
+        try:
+            if tls == "implicit":
+                sock = ssl.create_default_context().wrap_socket(sock, server_hostname=host)
+            self._client = _Client(sock, host)
+            if tls == "starttls":
+                self._client.starttls(ssl.create_default_context())
+        except ssl.SSLCertVerificationError as error:
+            raise MailboxUnreachable(
+                f"the certificate of {host} is not valid: {error.verify_message}",
+                hint="use the name in the certificate; for a CA of your own set SSL_CERT_FILE",
+            ) from error
+        except ssl.SSLError as error:
+            raise MailboxUnreachable(
+                f"no TLS with {host}:{self._connection.port}: {error.reason or error}",
+                hint="--tls implicit is for port 993; on port 143 use --tls starttls",
+            ) from error
+        except imaplib.IMAP4.error as error:
+            if tls != "starttls" or self._client is None:
+                raise
+            raise MailboxUnreachable(
+                f"{host} did not start TLS: {error}",
+                hint="use --tls implicit if the server offers it; mail is never read without "
+                "the TLS that was asked for",
+            ) from error
+        finally:
+            if self._client is None:
+                sock.close()
+        self._usable = True
+        protocol = getattr(self._client.socket(), "version", lambda: None)()
+        return str(protocol or "no TLS")
+
+    async def login(self, password: str) -> None:
+        """CredentialsRefused, or MailboxThrottled when it is not about the password."""
+        await self._step(self._login, password)
+
+    def _login(self, password: str) -> None:
+        username = self._connection.username
+        try:
+            if self._client.has_capability("AUTH=PLAIN"):  # takes any character
+                self._client.plain_login(username, password)
+            elif self._client.has_capability("LOGINDISABLED"):
+                raise CredentialsRefused(
+                    "the server allows no plain login on this connection",
+                    hint="use --tls implicit or --tls starttls",
+                )
+            else:
+                quoted = username.replace("\\", "\\\\").replace('"', '\\"')
+                self._client.login(f'"{quoted}"', password)
+        except LoginError as error:
+            if isinstance(error.__context__, imaplib.IMAP4.abort):
+                raise error.__context__ from None
+            raise decide_login_error(_words(error)) from None
+        except UnicodeEncodeError:
+            raise CredentialsRefused(
+                "the server's LOGIN cannot take a user name or password outside ASCII"
+            ) from None
+
+    async def examine(self) -> Folder:
+        """Open the configured folder read-only. MailboxUnreachable, naming the folders there."""
+        return await self._step(self._examine)
+
+    def _examine(self) -> Folder:
+        name = self._connection.folder
+        try:
+            answer = self._client.select_folder(name, readonly=True)
+        except imaplib.IMAP4.abort:
+            raise
+        except imaplib.IMAP4.error as error:
+            folders = ", ".join(str(entry[2]) for entry in self._client.list_folders()[:30])
+            raise MailboxUnreachable(
+                f"folder {name!r} cannot be opened: {_words(error)}",
+                hint=f"folders there: {folders or 'none'}",
+            ) from error
+        return Folder(int(answer.get(b"EXISTS", 0)), answer.get(b"UIDVALIDITY"))
+
+    async def search_new(self, *, after_uid: int | None, since: datetime | None) -> list[int]:
+        """UIDs beyond `after_uid`, or without it those that may have arrived since `since`."""
+        uids = await self._step(self._client.uid_search, new_mail_criteria(after_uid, since))
+        return [uid for uid in uids if uid > (after_uid or 0)]
+
+    async def list_present(self, uids: Sequence[int]) -> list[int]:
+        """Which of these messages the folder still has."""
+        present = set(await self._step(self._client.uid_search, ["UID", uid_set(uids)]))
+        return [uid for uid in uids if uid in present]
+
+    async def fetch_overviews(self, uids: Sequence[int]) -> list[Overview | FailedMessage]:
+        """Pass 1 for these messages, in UID order; those without an answer are left out.
+
+        FetchRefused when the answer as a whole cannot be used.
+        """
+        return await self._step(self._fetch_overviews, uids)
+
+    def _fetch_overviews(self, uids: Sequence[int]) -> list[Overview | FailedMessage]:
+        header = f"BODY.PEEK[HEADER]<0.{HEADER_MAX_BYTES}>"
+        rows = self._fetch(uids, [header, "BODYSTRUCTURE", "INTERNALDATE", "RFC822.SIZE"])
+        return [_overview(uid, rows[uid]) for uid in sorted(uids) if uid in rows]
+
+    async def fetch_sections(
+        self, uids: Sequence[int], sections: Mapping[str, int]
+    ) -> dict[int, dict[str, bytes]]:
+        """The first `sections[s]` encoded bytes of each section of each message."""
+        return await self._step(self._fetch_sections, uids, sections)
+
+    def _fetch_sections(
+        self, uids: Sequence[int], sections: Mapping[str, int]
+    ) -> dict[int, dict[str, bytes]]:
+        items = [f"BODY.PEEK[{section}]<0.{size}>" for section, size in sections.items()]
+        rows = self._fetch(uids, items)
+        return {
+            uid: {section: _literal(row, section, 0) for section in sections}
+            for uid, row in rows.items()
+        }
+
+    async def fetch_slice(self, uid: int, section: str, offset: int, size: int) -> bytes:
+        """Up to `size` encoded bytes of one section from `offset`; section "" is all of it."""
+        return await self._step(self._fetch_slice, uid, section, offset, size)
+
+    def _fetch_slice(self, uid: int, section: str, offset: int, size: int) -> bytes:
+        rows = self._fetch([uid], [f"BODY.PEEK[{section}]<{offset}.{size}>"])
+        if uid not in rows:
+            raise FetchRefused("the message went away while it was read")
+        return _literal(rows[uid], section, offset)
+
+    def _fetch(self, uids: Sequence[int], items: Sequence[str]) -> dict[int, dict[bytes, Any]]:
+        try:
+            rows: dict[int, dict[bytes, Any]] = self._client.uid_fetch(uids, items)
+        except (imaplib.IMAP4.abort, OSError, MailError):
+            raise
+        except Exception as error:  # NO, BAD, or an answer that the parser cannot take
+            raise decide_fetch_error(_words(error)) from error
+        return rows
+
+    async def in_thread(self, function: Callable[..., T], *args: object) -> T:
+        """Run a long computation in this session's thread."""
+        return await trio.to_thread.run_sync(function, *args, limiter=self._thread)
+
+    async def _step(self, function: Callable[..., T], *args: object) -> T:
+        """Run one blocking step under its deadline, errors mapped to ours."""
+        refuse_inside_transaction(f"an IMAP command to {self._connection.host}")
+        limit_seconds = self._timeout_seconds * STEP_TIMEOUT_FACTOR
+        with trio.move_on_after(limit_seconds):
+            return await self._run(function, *args)
+        raise ConnectionLost(f"no complete answer within {limit_seconds:g} s")
+
+    async def _run(self, function: Callable[..., T], *args: object) -> T:
+        ended = trio.Event()
+        token = trio.lowlevel.current_trio_token()
+
+        def step() -> T:
+            try:
+                if self._client is not None:
+                    self._client.allow_next_answer()
+                return function(*args)
+            except imaplib.IMAP4.abort as error:
+                self._usable = False
+                raise decide_lost(_words(error)) from error
+            except imaplib.IMAP4.error as error:
+                raise decide_lost(f"unexpected answer: {_words(error)}") from error
+            except TimeoutError:
+                self._usable = False
+                raise ConnectionLost(f"no answer for {self._timeout_seconds:g} s") from None
+            except OSError as error:
+                self._usable = False
+                raise ConnectionLost(f"connection lost: {_words(error)}") from error
+            finally:
+                token.run_sync_soon(ended.set)
+
+        try:
+            return await trio.to_thread.run_sync(step, limiter=self._thread, abandon_on_cancel=True)
+        except trio.Cancelled:
+            self._usable = False
+            self._shut_down()
+            with trio.move_on_after(CLOSE_TIMEOUT_SECONDS, shield=True):
+                await ended.wait()
+            raise
+
+    def _shut_down(self) -> None:
+        if self._line is not None:
+            with suppress(OSError):
+                self._line.shutdown(socket.SHUT_RDWR)
+
+    async def aclose(self) -> None:
+        """LOGOUT if the connection is good, then close; never raises, takes at most 2 s."""
+        with trio.move_on_after(CLOSE_TIMEOUT_SECONDS, shield=True):
+            if self._usable:
+                with suppress(MailError):
+                    await self._run(self._client.logout)
+        self._shut_down()
+        if self._client is not None:
+            with suppress(OSError, ValueError):
+                self._client.shutdown()
+        for sock in (self._socket, self._line):
+            if sock is not None:
+                sock.close()
+
+
+@asynccontextmanager
+async def open_imap(
+    connection: ImapConnection,
+    password: str,
+    *,
+    timeout_seconds: float,
+    connections: trio.CapacityLimiter,
+) -> AsyncIterator[ImapSession]:
+    """Connect, TLS, login. `connections` caps the connections of this process."""
+    async with connections:
+        session = ImapSession(connection, timeout_seconds=timeout_seconds)
+        try:
+            with metrics.IMAP_CONNECTIONS.track_inprogress():
+                await session.connect()
+                await session.secure()
+                await session.login(password)
+                yield session
+        finally:
+            await session.aclose()
+
+
+def _overview(uid: int, row: Mapping[bytes, Any]) -> Overview | FailedMessage:
+    received_at = row.get(b"INTERNALDATE")
+    if received_at is None or received_at.tzinfo is None or b"BODYSTRUCTURE" not in row:
+        return FailedMessage(uid, "fetch", "no usable INTERNALDATE or BODYSTRUCTURE came")
+    try:
+        structure = parse_bodystructure(row[b"BODYSTRUCTURE"])
+        header = _literal(row, "HEADER", 0)
+    except (ValueError, FetchRefused) as error:
+        return FailedMessage(uid, "parse", str(error))
+    size = row.get(b"RFC822.SIZE")
+    return Overview(uid, header, structure, received_at, size if isinstance(size, int) else 0)
+
+
+def _literal(row: Mapping[bytes, Any], section: str, offset: int) -> bytes:
+    """The value of a BODY[section] item; a server may leave out the origin octet."""
+    name = f"BODY[{section}]".encode("ascii")
+    for key in (name + f"<{offset}>".encode("ascii"), name):
+        if key in row:
+            value = row[key]
+            if value is None:
+                return b""
+            return value if isinstance(value, bytes) else str(value).encode("ascii")
+    raise FetchRefused(f"the server left section {section or 'of the whole message'} out")
+
+
+def _cause(error: OSError) -> str:
+    """Why a connection failed: Trio puts its attempts, one an address, behind one error."""
+    cause = error.__cause__
+    while isinstance(cause, BaseExceptionGroup):
+        cause = cause.exceptions[0]
+    return getattr(cause, "strerror", None) or error.strerror or str(error)
+
+
+def _words(error: BaseException) -> str:
+    """The server's words, without the b'…' that imaplib leaves around them."""
+    text = str(error) or type(error).__name__
+    return text[2:-1] if text[:2] in ("b'", 'b"') else text

@@ -1,0 +1,85 @@
+"""The composition root: opens the resources, holds THE nursery, and stops in two phases.
+
+The first SIGTERM or SIGINT: not ready, no new claims, cycles end, then HTTP ends; exit within
+10 s. A second signal ends the process at once.
+"""
+
+import logging
+import os
+import signal
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+import trio
+from cryptography.fernet import MultiFernet
+from trio_util import move_on_when
+
+from service.db.migrate import check_schema
+from service.db.pool import Database, open_database
+from service.health import Health
+from service.loops import watchdog
+from service.loops.poller import MailboxPoller, Poller
+from service.settings import Settings
+from service.web.app import create_app, serve_http
+
+log = logging.getLogger(__name__)
+
+CYCLE_GRACE_SECONDS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """What a running service is made of, for those who work beside it (`demo`)."""
+
+    db: Database
+    urls: list[str]
+
+
+async def serve(
+    settings: Settings,
+    database_url: str,
+    keys: MultiFernet,
+    *,
+    beside: Callable[[Resources], Awaitable[None]] | None = None,
+) -> None:
+    """Run the service until it is told to stop; `beside` runs with it and stops it by ending."""
+    health = Health()
+    connections = trio.CapacityLimiter(settings.imap_max_connections)
+    http_may_end = trio.Event()
+    async with open_database(database_url) as db, trio.open_nursery() as services:
+        services.start_soon(stop_on_signals, health)
+        async with trio.open_nursery() as http:
+            app = create_app(db, health)
+            urls = await http.start(serve_http, app, settings.bind, http_may_end.wait)
+            log.info("listening on %s", ", ".join(urls))
+            async with move_on_when(health.stopping.wait):
+                await db.connect_when_reachable()
+                async with db.connection() as conn:
+                    await check_schema(conn)
+            mailboxes = MailboxPoller(db, settings, keys, connections)
+            async with trio.open_nursery() as loops:
+                loops.start_soon(end_cycles, health, loops)
+                loops.start_soon(Poller(db, settings, mailboxes, health).run, name="poller")
+                loops.start_soon(watchdog.run, db, settings, health, name="watchdog")
+                if beside is not None:
+                    await beside(Resources(db, urls))
+                    health.stopping.set()
+            http_may_end.set()
+        services.cancel_scope.cancel()
+    log.info("stopped")
+
+
+async def end_cycles(health: Health, loops: trio.Nursery) -> None:
+    """Once stopping, the cycles under way have a moment to come to their end."""
+    await health.stopping.wait()
+    log.info("stopping: no new claims, cycles come to their end")
+    loops.cancel_scope.deadline = trio.current_time() + CYCLE_GRACE_SECONDS
+
+
+async def stop_on_signals(health: Health) -> None:
+    """The first signal asks for the stop, the second one ends the process."""
+    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        async for number in signals:
+            if health.stopping.is_set():
+                os._exit(128 + number)
+            health.stopping.set()

@@ -1,0 +1,1 @@
+"""The HTTP side: liveness, readiness and metrics."""

@@ -1,0 +1,45 @@
+"""The quart-trio app, and serving it inside the supervisor's nursery."""
+
+import logging
+from collections.abc import Awaitable, Callable
+
+import hypercorn.trio
+import trio
+from hypercorn.config import Config
+from quart_trio import QuartTrio
+
+from service.db.pool import Database
+from service.errors import SettingsError
+from service.health import Health
+from service.web.health import create_health_blueprint
+from service.web.metrics import create_metrics_blueprint
+from service.web.problems import register_problems
+
+GRACEFUL_TIMEOUT_SECONDS = 2
+
+
+def create_app(db: Database, health: Health) -> QuartTrio:
+    """The app with all its resources."""
+    app = QuartTrio("service")
+    register_problems(app)
+    app.register_blueprint(create_health_blueprint(db, health))
+    app.register_blueprint(create_metrics_blueprint())
+    return app
+
+
+async def serve_http(
+    app: QuartTrio,
+    bind: str,
+    stop: Callable[[], Awaitable[None]],
+    *,
+    task_status: trio.TaskStatus[list[str]] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Serve until `stop()` returns; started with the URLs once the sockets listen."""
+    config = Config()
+    config.bind = [bind]
+    config.errorlog = logging.getLogger("hypercorn.error")  # else it brings a handler of its own
+    config.graceful_timeout = GRACEFUL_TIMEOUT_SECONDS
+    try:
+        await hypercorn.trio.serve(app, config, shutdown_trigger=stop, task_status=task_status)
+    except* OSError as group:
+        raise SettingsError(f"HTTP_BIND: cannot listen on {bind}: {group.exceptions[0]}") from group
