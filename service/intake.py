@@ -15,6 +15,8 @@ from datetime import datetime
 from tempfile import TemporaryFile
 from typing import BinaryIO, Literal, TypeVar
 
+import trio
+
 from service import metrics
 from service.db.mailboxes import Claim, move_cursor
 from service.db.pool import REJECTED_ERRORS, Database
@@ -65,6 +67,7 @@ class Round:
     def __init__(self, db: Database, session: ImapSession, claim: Claim, limits: Limits) -> None:
         self.outcomes: dict[int, Outcome] = {}
         self.in_flight: Sequence[int] = ()
+        self.in_flight_since = trio.current_time()
         self._db = db
         self._session = session
         self._claim = claim
@@ -119,7 +122,7 @@ class Round:
 
     async def _take(self, uids: Sequence[int]) -> None:
         """Store these messages; the one that makes FETCH fail is found by halving."""
-        self.in_flight = uids
+        self.in_flight, self.in_flight_since = uids, trio.current_time()
         try:
             await self._take_batch(uids)
         except FetchRefused as error:

@@ -7,8 +7,13 @@ as `DatabaseUnreachable`, values that it will not have as one of `REJECTED_ERROR
 
 import inspect
 import logging
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import (
+    AbstractAsyncContextManager,
+    AsyncExitStack,
+    asynccontextmanager,
+    contextmanager,
+)
 from typing import Any, Protocol
 
 import asyncpg
@@ -161,7 +166,8 @@ async def _open_loop() -> AsyncIterator[None]:
     """asyncpg's event loop; one error that leaves it comes out as itself, not in groups."""
     only: BaseException | None = None
     try:
-        async with trio_asyncio.open_loop():
+        async with trio_asyncio.open_loop() as loop:
+            loop.set_exception_handler(_log_stray_error)
             yield
     except BaseExceptionGroup as group:
         only = group
@@ -173,21 +179,30 @@ async def _open_loop() -> AsyncIterator[None]:
         raise only  # out here, so that the group does not become its context
 
 
+def _log_stray_error(_loop: object, context: Mapping[str, Any]) -> None:
+    """An error that nobody waits for any more, such as that of an abandoned attempt to connect.
+
+    Without this, trio-asyncio would end everything that runs on the loop.
+    """
+    error = context.get("exception")
+    level = logging.DEBUG if isinstance(error, OSError) else logging.ERROR
+    log.log(level, "in asyncio: %s", context["message"], exc_info=error)
+
+
 @asynccontextmanager
 async def _connect(url: str) -> AsyncIterator[Connection]:
+    connection = triopg.connect(
+        url,
+        timeout=CONNECT_TIMEOUT_SECONDS,
+        command_timeout=COMMAND_TIMEOUT_SECONDS,
+        statement_cache_size=0,
+    )
     with _as_unreachable():
-        with _as_wrong_url():
-            conn = await triopg.connect(
-                url,
-                timeout=CONNECT_TIMEOUT_SECONDS,
-                command_timeout=COMMAND_TIMEOUT_SECONDS,
-                statement_cache_size=0,
-            ).__aenter__()
-        try:
+        async with AsyncExitStack() as stack:
+            with _as_wrong_url():
+                conn = await stack.enter_async_context(connection)
             with holding_connection(_caller()):
                 yield conn
-        finally:
-            await conn.close()
 
 
 async def _is_pooled_by_proxy(url: str) -> bool:

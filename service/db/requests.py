@@ -1,8 +1,8 @@
 """Table `request` with its rows in `attachment`: storing each message exactly once.
 
 The SELECT on (source, source_ref) saves work; the UNIQUE constraint decides. A batch goes in with
-a few statements under one SAVEPOINT; only when that violates the constraint it is done again one
-by one, so that the other replica's win costs nothing but the message it won.
+a few statements under one SAVEPOINT; when that violates the constraint another replica has won
+one of them, so what is stored is looked up again and the rest goes in.
 """
 
 import json
@@ -39,7 +39,7 @@ _INSERT = """
     RETURNING id, source_ref
 """
 
-_ATTEMPTS = 3
+_ATTEMPTS = 10
 
 
 def suffixed_ref(source_ref: str, fingerprint: str) -> str:
@@ -76,44 +76,44 @@ async def store_requests(
 
     Raises one of REJECTED_ERRORS when the database will not have one of them.
     """
-    if not requests:
-        return []
-    try:
-        async with conn.transaction():
-            await _insert(conn, mailbox_id, requests)
-    except UniqueViolationError:  # another replica won one of them, or the batch holds one twice
-        return await _store_one_by_one(conn, mailbox_id, requests)
-    return ["stored"] * len(requests)
-
-
-async def _store_one_by_one(
-    conn: Connection, mailbox_id: int | None, requests: Sequence[NewRequest]
-) -> list[str]:
-    """In the same order as `_INSERT`."""
-    outcomes: dict[int, str] = {}
-    for index, request in sorted(enumerate(requests), key=lambda pair: pair[1].source_ref):
-        outcomes[index] = await _store_one(conn, mailbox_id, request)
-    return [outcomes[index] for index in range(len(requests))]
-
-
-async def _store_one(conn: Connection, mailbox_id: int | None, request: NewRequest) -> str:
-    identity = (request.source_ref, request.content_fingerprint)
+    known: dict[str, str] = {}
     for _ in range(_ATTEMPTS):
-        known = await find_fingerprints(conn, [identity])
-        if is_stored(*identity, known):
-            return "duplicate"
-        ref = decide_source_ref(*identity, known)
-        decided = replace(request, source_ref=ref, message_id_reused=ref != request.source_ref)
+        decided = decide_requests(requests, known)
         try:
             async with conn.transaction():
-                await _insert(conn, mailbox_id, [decided])
-        except UniqueViolationError:
+                await _insert(conn, mailbox_id, [one for one in decided if one is not None])
+        except UniqueViolationError:  # another replica won one of them: now its row is visible
+            known = await find_fingerprints(
+                conn, [(one.source_ref, one.content_fingerprint) for one in requests]
+            )
+        else:
+            return ["duplicate" if one is None else "stored" for one in decided]
+    raise ValueError("other replicas store the same mails all the time")
+
+
+def decide_requests(
+    requests: Iterable[NewRequest], known: Mapping[str, str]
+) -> list[NewRequest | None]:
+    """Each request under the ref to store it with, None for a duplicate, also one in the list."""
+    taken = dict(known)
+    decided: list[NewRequest | None] = []
+    for request in requests:
+        identity = (request.source_ref, request.content_fingerprint)
+        if is_stored(*identity, taken):
+            decided.append(None)
             continue
-        return "stored"
-    raise ValueError(f"the id {request.source_ref[:80]} is taken and freed again all the time")
+        ref = decide_source_ref(*identity, taken)
+        taken[ref] = request.content_fingerprint
+        reused = ref != request.source_ref
+        decided.append(replace(request, source_ref=ref, message_id_reused=reused))
+    return decided
 
 
 async def _insert(conn: Connection, mailbox_id: int | None, requests: Sequence[NewRequest]) -> None:
+    if not requests:
+        return
+    # In one order everywhere, so that two replicas with the same mails wait and never deadlock.
+    requests = sorted(requests, key=lambda request: request.source_ref)
     rows = await conn.fetch(
         _INSERT,
         mailbox_id,

@@ -126,29 +126,29 @@ class MailboxPoller:
     async def _poll(self, claim: Claim, deadline_seconds: float) -> PollReport:
         round_: Round | None = None
         error: Exception | None = None
-        try:
-            with trio.fail_after(deadline_seconds):
+        with trio.move_on_after(deadline_seconds) as deadline:
+            try:
                 async with self._open(claim) as session:
                     round_ = Round(self._db, session, claim, self._limits)
                     await round_.run()
-        except (ClaimLost, DatabaseUnreachable):
-            raise
-        except trio.TooSlowError:
-            if round_ is None or not round_.outcomes:
-                error = ConnectionLost(f"the poll was not done within {deadline_seconds:g} s")
-            # else a backlog: the next poll goes on from the cursor
-        except Exception as raised:
-            error = raised
-        if error is not None and round_ is not None:
-            await self._pass_by(round_, error)
+            except (ClaimLost, DatabaseUnreachable):
+                raise
+            except Exception as raised:
+                error = raised
         counts: Counter[str] = Counter(round_.outcomes.values() if round_ is not None else ())
+        if deadline.cancelled_caught and not counts:  # else a backlog: the next poll goes on
+            error = ConnectionLost(f"the poll was not done within {deadline_seconds:g} s")
+        if round_ is not None and isinstance(error, ConnectionLost):
+            patience_seconds = deadline_seconds / 2 if deadline.cancelled_caught else 0
+            await self._pass_by(round_, error, patience_seconds)
         await self._record(claim, error, progressed=bool(counts))
         return PollReport(counts, error)
 
-    async def _pass_by(self, round_: Round, error: Exception) -> None:
+    async def _pass_by(self, round_: Round, error: ConnectionLost, patience_seconds: float) -> None:
         """A message that took the connection down alone goes to quarantine; the next ones flow."""
         left = [uid for uid in round_.in_flight if uid not in round_.outcomes]
-        if isinstance(error, ConnectionLost) and len(round_.in_flight) == len(left) == 1:
+        spent_seconds = trio.current_time() - round_.in_flight_since
+        if len(round_.in_flight) == len(left) == 1 and spent_seconds >= patience_seconds:
             await round_.quarantine(left[0], error)
 
     async def _record(self, claim: Claim, error: Exception | None, *, progressed: bool) -> None:

@@ -24,8 +24,8 @@ _ENCODED_WORD = re.compile(rb"=\?([^?\s]+)\?([bBqQ])\?(.*?)\?=", re.DOTALL)
 _SPECIALS = {ord(char): f"={ord(char):02X}" for char in '"(),.:;<>@[\\]'}
 # What nearly all mailboxes look like; the standard library takes 15 times as long for them.
 _SIMPLE_MAILBOX = re.compile(
-    r'\s*(?:"?([^"<>@,;:()\\\[\]]*?)"?\s*<([^\s"<>@,;:()\\\[\]]+@[\w.-]+)>'
-    r'|([^\s"<>@,;:()\\\[\]]+@[\w.-]+))\s*'
+    r'(?:"?([^"<>@,;:()\\\[\]]*)"? ?<([^\s"<>@,;:()\\\[\]]+@[\w.-]+)>'
+    r'|([^\s"<>@,;:()\\\[\]]+@[\w.-]+))'
 )
 _BETWEEN_ADDRESSES = re.compile(r"[\s<>(),:;\"\\]+")
 _LINE_BREAKS = re.compile(r"[\r\n\t]+")
@@ -161,7 +161,7 @@ def _addresses(raw: bytes) -> list[tuple[str, str]]:
 
 
 def _simple_addresses(text: str) -> list[tuple[str, str]]:
-    found = [_SIMPLE_MAILBOX.fullmatch(piece) for piece in text.split(",")]
+    found = [_SIMPLE_MAILBOX.fullmatch(piece.strip()) for piece in text.split(",")]
     return [(one[1] or "", one[2] or one[3]) for one in found if one] if all(found) else []
 
 

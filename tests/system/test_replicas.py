@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import trio
@@ -43,7 +44,7 @@ async def add_mailboxes(url: str, keys: MultiFernet, users: list[str], port: int
                 address=user,
                 connection=ImapConnection("127.0.0.1", port, "none", user),
                 secret=keys.encrypt(b"secret"),
-                poll_interval_seconds=2,
+                poll_interval_seconds=3,
                 ingest_all=True,
                 ingest_since=None,
             )
@@ -54,6 +55,7 @@ class TransactionWatch:
 
     def __init__(self, url: str) -> None:
         self.oldest_seconds = 0.0
+        self.oldest: tuple[str, ...] = ()
         self.looks = 0
         self._url = url
         self._ended = threading.Event()
@@ -76,16 +78,18 @@ class TransactionWatch:
             except psycopg.OperationalError:
                 continue  # PostgreSQL is being restarted
 
-    def _look(self, conn: psycopg.Connection[tuple[float]]) -> None:
+    def _look(self, conn: psycopg.Connection[Any]) -> None:
         while not self._ended.wait(0.02):
             row = conn.execute(
-                "SELECT coalesce(max(extract(epoch FROM clock_timestamp() - xact_start)), 0)::float8"
-                " FROM pg_stat_activity WHERE datname = current_database()"
+                "SELECT extract(epoch FROM clock_timestamp() - xact_start)::float8, state, wait_event, query"
+                " FROM pg_stat_activity WHERE datname = current_database() AND xact_start IS NOT NULL"
                 " AND pid <> pg_backend_pid() AND backend_type = 'client backend'"
+                " ORDER BY xact_start LIMIT 1"
             ).fetchone()
-            assert row is not None
-            self.oldest_seconds = max(self.oldest_seconds, row[0])
             self.looks += 1
+            if row is not None and row[0] > self.oldest_seconds:
+                self.oldest_seconds = row[0]
+                self.oldest = row[1:]
 
 
 def count(url: str, query: str) -> int:
@@ -140,10 +144,9 @@ def test_every_mail_is_one_request_although_a_replica_and_the_database_die(
         assert sorted(row[0] for row in stored) == sorted(
             f"<{number}.{user}>" for user in users for number in range(MAILS_EACH)
         )
-        assert count(url, "SELECT count(*) FROM quarantine") == 0
+        assert count(url, "SELECT count(*) FROM quarantine WHERE resolved_at IS NULL") == 0
         assert count(url, "SELECT count(*) FROM attachment WHERE kind = 'body'") == 600
         assert watch.looks > 50
-        assert watch.oldest_seconds < 1
+        assert watch.oldest_seconds < 1, watch.oldest
         assert second.stop() == 0
         assert third.stop() == 0
-
