@@ -22,7 +22,7 @@ from service.db.mailboxes import Claim, move_cursor
 from service.db.pool import REJECTED_ERRORS, Database
 from service.db.quarantine import insert_quarantined, list_retryable, resolve_message
 from service.db.requests import find_fingerprints, is_stored, store_requests
-from service.errors import FetchRefused
+from service.errors import ConnectionLost, FetchRefused
 from service.mail.compose import Draft, compose, finish
 from service.mail.imap import ImapSession
 from service.mail.structure import parse_raw_structure
@@ -37,6 +37,8 @@ GROUP_MAX_BYTES = 8 * 1024 * 1024
 SLICE_BYTES = 1024 * 1024
 SECTIONS_PER_FETCH = 50
 RETRIES_PER_ROUND = 10
+MAX_FAILED_IN_A_ROW = 10
+ERROR_MAX_CHARS = 500
 
 T = TypeVar("T")
 Content = bytes | BinaryIO
@@ -62,12 +64,15 @@ class _Planned:
 
 
 class Round:
-    """One round. `outcomes` says what became of each UID so far, `in_flight` what it is at."""
+    """One round. `outcomes` says what became of each UID so far, `in_flight` what it is at,
+    `caught_up` whether all that is new was taken and only retries are left."""
 
     def __init__(self, db: Database, session: ImapSession, claim: Claim, limits: Limits) -> None:
         self.outcomes: dict[int, Outcome] = {}
         self.in_flight: Sequence[int] = ()
         self.in_flight_since = trio.current_time()
+        self.caught_up = False
+        self._failed_in_a_row = 0
         self._db = db
         self._session = session
         self._claim = claim
@@ -79,6 +84,7 @@ class Round:
         """Take everything new, then try again what is in quarantine."""
         for uids in self._batches(await self._open()):
             await self._take(uids)
+        self.caught_up = True
         await self._take_again(await self._retryable())
 
     async def replay(self, message: Cursor) -> Outcome:
@@ -101,7 +107,7 @@ class Round:
         if cursor is not None and cursor.uidvalidity == self._uidvalidity != 0:
             self._cursor_uid = cursor.uid
             return await self._session.search_new(after_uid=cursor.uid, since=None)
-        if cursor is not None:
+        if cursor is not None and cursor.uidvalidity != self._uidvalidity:
             log.warning(
                 "%s: UIDVALIDITY was %s, is now %s: reading again from %s, storing nothing twice",
                 self._claim.address,
@@ -133,6 +139,15 @@ class Round:
                 await self._take(left[middle:])
             elif left:
                 await self._write([await self._failed(left[0], "fetch", error)], upto=left[0])
+                self._stop_if_hopeless()
+
+    def _stop_if_hopeless(self) -> None:
+        """One message after the other fails: it is the server, and the rest is left for later."""
+        if self._failed_in_a_row >= MAX_FAILED_IN_A_ROW and not self.caught_up:
+            raise ConnectionLost(
+                f"{self._failed_in_a_row} messages in a row could not be taken",
+                hint="see why: quarantine list",
+            )
 
     async def _take_again(self, uids: Iterable[int]) -> None:
         """One attempt more for messages in quarantine; what is taken now is resolved."""
@@ -188,23 +203,30 @@ class Round:
             return overview
         try:
             return _Planned(overview, plan_message(overview.structure, self._limits))
-        except ValueError as error:
-            return FailedMessage(overview.uid, "parse", str(error))
+        except Exception as error:  # whatever a hostile structure finds: it costs this mail only
+            return FailedMessage(overview.uid, "parse", repr(error))
 
     async def _take_group(self, group: Sequence["_Planned | FailedMessage"]) -> None:
         """Pass 2 for one group, and its rows: texts, then the files of what is not stored yet."""
-        failed = [entry for entry in group if isinstance(entry, FailedMessage)]
         planned = [entry for entry in group if isinstance(entry, _Planned)]
         texts = await self._fetch_alike({entry.uid: _text_sizes(entry) for entry in planned})
         composed = await self._session.in_thread(_compose_all, planned, texts)
-        failed += [entry for entry in composed if isinstance(entry, FailedMessage)]
+        _refuse_failures_among_others([*group, *composed], len(group))
         drafts = [entry for entry in composed if isinstance(entry, Draft)]
         with ExitStack() as spools:
             fresh = await self._leave_out_stored(drafts)
             files = await self._fetch_files(fresh, spools)
-            requests = await self._session.in_thread(_finish_all, fresh, files)
-            quarantined = [await self._failed(one.uid, one.stage, one.error) for one in failed]
-            await self._store([*requests, *quarantined], upto=group[-1].uid)
+            finished = await self._session.in_thread(_finish_all, fresh, files)
+            _refuse_failures_among_others(finished, len(group))
+            results = [
+                await self._failed(one.uid, one.stage, one.error)
+                if isinstance(one, FailedMessage)
+                else one
+                for one in (*group, *composed, *finished)
+                if isinstance(one, FailedMessage | NewRequest)
+            ]
+            await self._store(results, upto=group[-1].uid)
+        self._stop_if_hopeless()
 
     async def _leave_out_stored(self, drafts: Sequence[Draft]) -> list[Draft]:
         """The fast path: what is stored already needs no files. The constraint still decides."""
@@ -231,7 +253,7 @@ class Round:
         for chunk, uids in alike.items():
             found = await self._session.fetch_sections(uids, dict(chunk))
             if len(found) < len(uids):
-                raise FetchRefused("a message went away while it was read")
+                raise FetchRefused("FETCH gives nothing of the message's text or files")
             for uid, encoded in found.items():
                 answers[uid].update(encoded)
         return answers
@@ -270,7 +292,7 @@ class Round:
                 return decoded
             spool.write(decoded)
             if spool.tell() > self._limits.max_file_bytes:
-                raise FetchRefused(f"part {file.section} is larger than the server said")
+                return spool  # enough to see that it is too large
             offset += len(data)
             if len(data) < SLICE_BYTES:
                 spool.write(decoder.finish())
@@ -282,7 +304,8 @@ class Round:
             raw = await self._fetch_raw(uid)
         except FetchRefused:
             raw = None
-        return FailedMessage(uid, stage, str(error) or type(error).__name__, raw)
+        reason = str(error) or type(error).__name__
+        return FailedMessage(uid, stage, reason[:ERROR_MAX_CHARS], raw)
 
     async def _fetch_raw(self, uid: int) -> bytes | None:
         raw = bytearray()
@@ -290,7 +313,7 @@ class Round:
             data = await self._session.fetch_slice(uid, "", len(raw), SLICE_BYTES)
             raw += data
             if len(data) < SLICE_BYTES:
-                return bytes(raw)
+                return bytes(raw) or None
         return None
 
     async def _store(self, outcomes: Sequence[NewRequest | FailedMessage], *, upto: int) -> None:
@@ -332,6 +355,7 @@ class Round:
 
     def _record(self, uid: int, outcome: Outcome) -> None:
         self.outcomes[uid] = outcome
+        self._failed_in_a_row = self._failed_in_a_row + 1 if outcome == "quarantined" else 0
         metrics.MESSAGES.labels(outcome).inc()
 
 
@@ -366,18 +390,30 @@ def _text_sizes(entry: "_Planned") -> dict[str, int]:
 def _groups(
     entries: Sequence["_Planned | FailedMessage"],
 ) -> Iterator[list["_Planned | FailedMessage"]]:
-    """Runs of messages whose texts and files fit into memory together; a large one is alone."""
+    """Runs of messages whose texts and files fit into memory together; a large one is alone.
+
+    So is one that failed, for its raw bytes.
+    """
     group: list[_Planned | FailedMessage] = []
     total = 0
     for entry in entries:
-        size = entry.plan.read_bytes if isinstance(entry, _Planned) else 0
-        if group and total + size > GROUP_MAX_BYTES:
+        size = entry.plan.read_bytes if isinstance(entry, _Planned) else GROUP_MAX_BYTES
+        if group and total + max(size, 1) > GROUP_MAX_BYTES:
             yield group
             group, total = [], 0
         group.append(entry)
         total += size
     if group:
         yield group
+
+
+def _refuse_failures_among_others(entries: Iterable[object], group_size: int) -> None:
+    """A message that fails is found by halving, like one that FETCH refuses.
+
+    Only alone it goes to quarantine: the raw bytes of many do not fit into memory.
+    """
+    if group_size > 1 and any(isinstance(entry, FailedMessage) for entry in entries):
+        raise FetchRefused("a message of several cannot be parsed")
 
 
 def _chunks(items: tuple[T, ...], size: int) -> Iterator[tuple[T, ...]]:
@@ -402,12 +438,23 @@ def _compose_all(
                 )
             )
         except Exception as error:  # whatever a hostile mail finds: it costs this mail only
-            log.warning("a message cannot be parsed", exc_info=True)
-            composed.append(FailedMessage(overview.uid, "parse", repr(error)))
+            composed.append(_unparsable(overview.uid, error))
     return composed
 
 
 def _finish_all(
     drafts: Sequence[Draft], contents: Mapping[int, Mapping[str, Content]]
 ) -> list[NewRequest | FailedMessage]:
-    return [finish(draft, contents[draft.uid]) for draft in drafts]
+    finished: list[NewRequest | FailedMessage] = []
+    for draft in drafts:
+        try:
+            finished.append(finish(draft, contents[draft.uid]))
+        except Exception as error:
+            finished.append(_unparsable(draft.uid, error))
+    return finished
+
+
+def _unparsable(uid: int, error: Exception) -> FailedMessage:
+    """A fault of ours, met by a hostile mail: the traceback is for those who can mend it."""
+    log.warning("message UID %s cannot be parsed", uid, exc_info=error)
+    return FailedMessage(uid, "parse", repr(error))

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import sys
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -22,6 +23,8 @@ from service.errors import SettingsError
 from service.settings import Settings, parse_keys
 
 T = TypeVar("T")
+
+PIPE_WIDTH = 10_000
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Machine-readable output.")
 
@@ -79,6 +82,8 @@ def parse_instant(text: str) -> datetime:
         raise click.BadParameter(
             f"{text!r} is no ISO 8601 time such as 2026-03-02T04:48:00Z"
         ) from None
+    if not 1970 <= instant.year < 9999:
+        raise click.BadParameter(f"{text!r} is out of range; for everything there is, say: all")
     return instant if instant.tzinfo is not None else instant.replace(tzinfo=UTC)
 
 
@@ -96,11 +101,13 @@ def _jsonable(value: object) -> object:
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """A table for people; an empty cell for None."""
-    table = Table(*columns, box=None, header_style="bold")
+    """A table for people; an empty cell for None. Nothing is cut off; one line a row in a pipe."""
+    table = Table(box=None, header_style="bold")
+    for name in columns:
+        table.add_column(name, overflow="fold")
     for row in rows:
         table.add_row(*(escape(_cell(value)) for value in row))
-    Console().print(table)
+    Console(width=None if sys.stdout.isatty() else PIPE_WIDTH).print(table)
 
 
 def print_fields(fields: Sequence[tuple[str, object]]) -> None:

@@ -1,6 +1,7 @@
 """`mailbox …`: the configured mailboxes."""
 
 import os
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
@@ -291,8 +292,8 @@ def _switch(address: str, *, enabled: bool) -> None:
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def remove(address: str, yes: bool) -> None:
     """Forget ADDRESS and its password; the requests taken from it stay."""
-    if not yes:
-        click.confirm(f"forget {address} and how far it has been read?", abort=True)
+    if not yes and not click.confirm(f"forget {address} and how far it has been read?"):
+        raise MailroomError(f"{address} was not removed")
 
     async def work(conn: Connection) -> None:
         await mailboxes.delete_mailbox(conn, address)
@@ -344,18 +345,27 @@ def _state(row: mailboxes.Mailbox) -> str:
 
 
 def _check_text(name: str, value: str) -> str:
-    if not value.strip() or any(ord(character) < 32 for character in value):
+    if not value.strip() or any(_is_unfit(character) for character in value):
         raise click.BadParameter("must be text without control characters", param_hint=name)
     return value
 
 
 def _read_password(password_file: Path | None) -> str:
     if password_file is not None:
-        password = password_file.read_text("utf-8").rstrip("\r\n")
+        password = password_file.read_bytes().decode("utf-8-sig", "surrogateescape").rstrip("\r\n")
     elif "MAILBOX_PASSWORD" in os.environ:
         password = os.environ["MAILBOX_PASSWORD"]
-    else:
+    elif sys.stdin.isatty():
         password = click.prompt("Password", hide_input=True, err=True)
-    if not password or any(ord(character) < 32 for character in password):
-        raise MailroomError("the password is empty or holds control characters")
+    else:
+        raise MailroomError(
+            "there is no terminal to ask for the password",
+            hint="use --password-file or MAILBOX_PASSWORD",
+        )
+    if not password or any(_is_unfit(character) for character in password):
+        raise MailroomError("the password is empty, not UTF-8 or holds control characters")
     return password
+
+
+def _is_unfit(character: str) -> bool:
+    return ord(character) < 32 or 0xD800 <= ord(character) <= 0xDFFF

@@ -5,16 +5,18 @@ The only importer of triopg, trio-asyncio and asyncpg. A database that is or goe
 as `DatabaseUnreachable`, values that it will not have as one of `REJECTED_ERRORS`.
 """
 
+import asyncio
 import inspect
 import logging
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import (
     AbstractAsyncContextManager,
     AsyncExitStack,
     asynccontextmanager,
     contextmanager,
+    suppress,
 )
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import asyncpg
 import trio
@@ -26,6 +28,8 @@ from service.errors import DatabaseUnreachable, SchemaError, SettingsError
 from service.outbound import holding_connection, refuse_inside_transaction
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 UniqueViolationError = asyncpg.UniqueViolationError
 DuplicateTableError = asyncpg.DuplicateTableError
@@ -57,7 +61,7 @@ REJECTED_ERRORS = (
 MAX_CONNECTIONS = 10
 CONNECT_TIMEOUT_SECONDS = 5
 COMMAND_TIMEOUT_SECONDS = 30
-CLOSE_TIMEOUT_SECONDS = 2
+END_TIMEOUT_SECONDS = 3
 RETRY_SECONDS = 1
 _OWN_FILES = (__file__, inspect.getfile(asynccontextmanager))
 
@@ -71,6 +75,48 @@ class Connection(Protocol):
     async def execute(self, query: str, *args: object) -> str: ...
     def transaction(self) -> AbstractAsyncContextManager[None]: ...
     def get_server_pid(self) -> int: ...
+
+
+class _Connection:
+    """A triopg connection whose transactions end in time."""
+
+    def __init__(self, conn: Any) -> None:
+        self._conn = conn
+        self.fetch = conn.fetch
+        self.fetchrow = conn.fetchrow
+        self.fetchval = conn.fetchval
+        self.execute = conn.execute
+        self.get_server_pid = conn.get_server_pid
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[None]:
+        async with _ending_in_time(self._conn.transaction(), lambda _: _cut(self._conn)):
+            yield
+
+
+@asynccontextmanager
+async def _ending_in_time(
+    inner: AbstractAsyncContextManager[T], cut: Callable[[T], None]
+) -> AsyncIterator[T]:
+    """`inner`, whose end triopg shields from every cancellation and deadline.
+
+    PostgreSQL has END_TIMEOUT_SECONDS for its part in it; then `cut` makes it fail.
+    """
+    loop = trio_asyncio.current_loop.get()
+    timer: asyncio.TimerHandle | None = None
+    try:
+        async with inner as value:
+            try:
+                yield value
+            finally:
+                timer = loop.call_later(END_TIMEOUT_SECONDS, cut, value)
+    finally:
+        if timer is not None:
+            timer.cancel()
+
+
+def _cut(conn_or_pool: Any) -> None:
+    conn_or_pool.terminate()
 
 
 class Database:
@@ -98,9 +144,9 @@ class Database:
         with _as_unreachable():
             if self._pool is None:
                 raise ConnectionError("not connected yet")
-            async with self._pool.acquire() as conn:
+            async with _ending_in_time(self._pool.acquire(), _cut) as conn:
                 with holding_connection(_caller()):
-                    yield conn
+                    yield _Connection(conn)
 
     async def connect(self) -> None:
         """Make the pool, and know whether a pooler is in between. DatabaseUnreachable."""
@@ -134,12 +180,11 @@ class Database:
                 return
 
     async def aclose(self) -> None:
-        """Close the pool; connections still in use are given a moment, then ended."""
+        """Close the pool; a PostgreSQL that does not answer is not waited for."""
         if self._pool is not None:
-            with trio.move_on_after(CLOSE_TIMEOUT_SECONDS) as scope:
-                await self._pool.close()
-            if scope.cancelled_caught:
-                self._pool.terminate()
+            with suppress(*_UNREACHABLE_ERRORS):
+                async with _ending_in_time(self._pool, _cut):
+                    pass
 
 
 @asynccontextmanager
@@ -185,7 +230,7 @@ def _log_stray_error(_loop: object, context: Mapping[str, Any]) -> None:
     Without this, trio-asyncio would end everything that runs on the loop.
     """
     error = context.get("exception")
-    level = logging.DEBUG if isinstance(error, OSError) else logging.ERROR
+    level = logging.DEBUG if isinstance(error, _UNREACHABLE_ERRORS) else logging.ERROR
     log.log(level, "in asyncio: %s", context["message"], exc_info=error)
 
 
@@ -200,9 +245,9 @@ async def _connect(url: str) -> AsyncIterator[Connection]:
     with _as_unreachable():
         async with AsyncExitStack() as stack:
             with _as_wrong_url():
-                conn = await stack.enter_async_context(connection)
+                conn = await stack.enter_async_context(_ending_in_time(connection, _cut))
             with holding_connection(_caller()):
-                yield conn
+                yield _Connection(conn)
 
 
 async def _is_pooled_by_proxy(url: str) -> bool:

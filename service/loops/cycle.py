@@ -42,11 +42,16 @@ def shield(name: str) -> Iterator[None]:
     except Exception as error:
         _report(name, error)
     except BaseExceptionGroup as group:
-        passing, errors = group.split(lambda error: not isinstance(error, Exception))
+        passing, errors = group.split(_must_pass)
         if errors is not None:
             _report(name, errors)
         if passing is not None:
             raise passing from None
+
+
+def _must_pass(error: BaseException) -> bool:
+    """A cancellation and the like; a group is split by what is in it."""
+    return not isinstance(error, Exception | BaseExceptionGroup)
 
 
 def _report(name: str, error: BaseException) -> None:

@@ -136,20 +136,27 @@ class MailboxPoller:
             except Exception as raised:
                 error = raised
         counts: Counter[str] = Counter(round_.outcomes.values() if round_ is not None else ())
+        progressed = bool(counts.keys() - {"quarantined"})
         if deadline.cancelled_caught and not counts:  # else a backlog: the next poll goes on
             error = ConnectionLost(f"the poll was not done within {deadline_seconds:g} s")
         if round_ is not None and isinstance(error, ConnectionLost):
             patience_seconds = deadline_seconds / 2 if deadline.cancelled_caught else 0
-            await self._pass_by(round_, error, patience_seconds)
-        await self._record(claim, error, progressed=bool(counts))
+            if await self._pass_by(round_, error, patience_seconds):
+                counts["quarantined"] += 1
+                if round_.caught_up:
+                    error = None  # all that is new was taken: the next ones do not have to wait
+        await self._record(claim, error, progressed=progressed)
         return PollReport(counts, error)
 
-    async def _pass_by(self, round_: Round, error: ConnectionLost, patience_seconds: float) -> None:
+    async def _pass_by(self, round_: Round, error: ConnectionLost, patience_seconds: float) -> bool:
         """A message that took the connection down alone goes to quarantine; the next ones flow."""
         left = [uid for uid in round_.in_flight if uid not in round_.outcomes]
         spent_seconds = trio.current_time() - round_.in_flight_since
-        if len(round_.in_flight) == len(left) == 1 and spent_seconds >= patience_seconds:
+        is_alone = len(round_.in_flight) == len(left) == 1
+        if is_alone and spent_seconds >= patience_seconds:
             await round_.quarantine(left[0], error)
+            return True
+        return False
 
     async def _record(self, claim: Claim, error: Exception | None, *, progressed: bool) -> None:
         if error is None:
@@ -221,14 +228,15 @@ class Poller:
     async def _claim(self, nursery: trio.Nursery) -> int:
         """Claim no more than can be polled at once, so that other replicas get the rest."""
         await self._slots.acquire()
-        claims: list[Claim] = []
         try:
             limit = min(self._settings.poll_claim_limit, 1 + self._slots.value)
             async with self._db.transaction() as conn:
                 claims = await claim_due(conn, limit)
-        finally:
-            if not claims:
-                self._slots.release()
+        except BaseException:
+            self._slots.release()
+            raise
+        if not claims:
+            self._slots.release()
         for index, claim in enumerate(claims):
             if index > 0:
                 self._slots.acquire_nowait()

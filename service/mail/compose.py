@@ -99,11 +99,6 @@ def finish(draft: Draft, contents: Mapping[str, Content]) -> NewRequest:
     )
 
 
-def suffixed_ref(source_ref: str, content_fingerprint: str) -> str:
-    """The `source_ref` of a different mail under an id that is taken."""
-    return f"{source_ref}#{content_fingerprint[:16]}"
-
-
 def _decode(text: PlannedText, texts: Mapping[str, bytes]) -> bytes:
     encoded = texts.get(text.section, b"")[: text.read_bytes]
     return decode_transfer(encoded, text.part.encoding)

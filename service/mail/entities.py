@@ -16,6 +16,9 @@ MAX_DEPTH = 100
 MAX_PARTS = 50_000
 MESSAGE_TYPE = "message/rfc822"
 
+_NAMES = frozenset({
+    b"content-type", b"content-transfer-encoding", b"content-disposition", b"content-id",
+})  # fmt: skip
 _TYPE = re.compile(rb"([\w!#$&.+^-]+)[ \t]*/[ \t]*([\w!#$&.+^-]+)[ \t]*(?:;|\Z)")
 
 
@@ -99,7 +102,7 @@ class _Reader:
             blank = self._raw.find(b"\r\n\r\n", at, stop)
             start = blank + 4 if blank >= 0 else stop
         fields: dict[str, bytes] = {}
-        for name, value in parse_fields(self._raw[at:start]):
+        for name, value in parse_fields(self._raw[at:start], _NAMES):
             fields.setdefault(name, value)
         content_type = self._content_type(fields.get("content-type"))
         entity = Entity(content_type, fields, start)

@@ -7,7 +7,7 @@ bytes give a `Header`: a field that makes no sense is None.
 
 import binascii
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from email.utils import getaddresses, parsedate_to_datetime
@@ -20,6 +20,7 @@ EARLIEST_YEAR = 1970
 LATEST_YEAR = 2200
 MAX_UTC_OFFSET = timedelta(hours=15)
 
+_NAMES = frozenset({b"message-id", b"subject", b"from", b"to", b"cc", b"bcc", b"date"})
 _ENCODED_WORD = re.compile(rb"=\?([^?\s]+)\?([bBqQ])\?(.*?)\?=", re.DOTALL)
 _SPECIALS = {ord(char): f"={ord(char):02X}" for char in '"(),.:;<>@[\\]'}
 # What nearly all mailboxes look like; the standard library takes 15 times as long for them.
@@ -49,7 +50,7 @@ class Header:
 
 def parse_header(raw: bytes) -> Header:
     """Read a header block; of a field that may stand once, the first that is not blank counts."""
-    fields = parse_fields(raw[:HEADER_MAX_BYTES])
+    fields = parse_fields(raw[:HEADER_MAX_BYTES], _NAMES)
     first: dict[str, bytes] = {}
     for name, value in fields:
         first.setdefault(name, value)
@@ -67,16 +68,17 @@ def parse_header(raw: bytes) -> Header:
     )
 
 
-def parse_fields(raw: bytes) -> list[tuple[str, bytes]]:
-    """Fields that are not blank: lower-cased name and unfolded, trimmed value (RFC 5322 2.2.3)."""
+def parse_fields(raw: bytes, names: Collection[bytes]) -> list[tuple[str, bytes]]:
+    """The fields of these lower-case names that are not blank: name and unfolded, trimmed value."""
     fields = []
     text = raw.replace(b"\r\n", b"\n").replace(b"\n ", b" ").replace(b"\n\t", b"\t")
     for line in text.split(b"\n"):
         if not line:
             break
         name, _, value = line.partition(b":")
-        if value := value.strip():
-            fields.append((name.strip().lower().decode("latin-1"), value))
+        name = name.rstrip().lower()
+        if name in names and (value := value.strip()):
+            fields.append((name.decode("ascii"), value))
     return fields
 
 
@@ -137,7 +139,8 @@ def _plain(raw: bytes) -> str:
 
 def _sender(raw: bytes) -> str | None:
     for name, address in _addresses(raw):
-        return f"{name} <{address}>" if name and address else address or name
+        if "@" in address:
+            return f"{name} <{address}>" if name else address
     return decode_value(raw) or None
 
 

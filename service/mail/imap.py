@@ -6,26 +6,31 @@ socket shut down, then its thread is waited for. What a server sends is bounded 
 comes out as one of the `MailError` classes.
 """
 
+import base64
 import imaplib
+import logging
 import os
+import re
 import socket
 import ssl
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 import trio
 from imapclient import IMAPClient
+from imapclient.datetime_util import parse_to_datetime
 from imapclient.exceptions import LoginError
-from imapclient.response_parser import parse_fetch_response
+from imapclient.response_parser import parse_response
 
 from service import metrics
 from service.errors import (
     ConnectionLost,
     CredentialsRefused,
     FetchRefused,
+    MailboxThrottled,
     MailboxUnreachable,
     MailError,
 )
@@ -35,18 +40,31 @@ from service.mail.structure import parse_bodystructure
 from service.model import FailedMessage, ImapConnection, Overview
 from service.outbound import refuse_inside_transaction
 
+log = logging.getLogger(__name__)
+
 T = TypeVar("T")
 
 HEADER_MAX_BYTES = 128 * 1024
 LITERAL_MAX_BYTES = 4 * 1024 * 1024
-LINE_MAX_BYTES = 4 * 1024 * 1024
+LINE_MAX_BYTES = 16 * 1024 * 1024  # a SEARCH that names two million messages
 ANSWER_MAX_BYTES = 128 * 1024 * 1024
+# A line turns into objects of several times its size, however short it is, and counts as such.
+LINE_COST_FACTOR = 8
+LINE_COST_BYTES = 512
+# What one message's answer may hold beside its literals; 1 MiB takes a second or two to read.
+STRUCTURE_MAX_BYTES = 4 * 1024 * 1024
+WORDS_MAX_CHARS = 300
+MAX_UID = 2**32 - 1
+MAX_UIDVALIDITY = 2**63 - 1  # more than RFC 3501 allows, and what some servers make of it
 CLOSE_TIMEOUT_SECONDS = 2
 # A step may need several reads, each under the socket's own time-out.
 STEP_TIMEOUT_FACTOR = 2
 
-# What a server may tell of any message at any time (RFC 3501 section 7.4.2, RFC 7162).
-_UNASKED_ITEMS = {b"SEQ", b"UID", b"FLAGS", b"MODSEQ"}
+# Names are case-insensitive (RFC 3501 section 9), and some servers have no words after "OK";
+# imaplib knows names in upper case with a space behind.
+_NUMBER = re.compile(rb"-?\d+")
+_NUMBERS = re.compile(rb"[-\d ]*")
+_RESPONSE_NAME = re.compile(rb"(?:\* (?:\d+ )?|[A-Z]{4}\d+ )[A-Za-z-]+(?=[ \r])")
 
 # imaplib's own limit of 1,000,000 bytes is below the BODYSTRUCTURE of a mail with many parts.
 imaplib._MAXLINE = LINE_MAX_BYTES  # type: ignore[attr-defined]
@@ -81,14 +99,26 @@ class _Imap4(imaplib.IMAP4):
         return data
 
     def readline(self) -> bytes:
-        line = super().readline()
-        self._count(len(line))
-        return line
+        try:
+            line = super().readline()
+        except self.error as error:  # too long: what follows is in the middle of it
+            raise self.abort(str(error)) from None
+        if not line:
+            raise self.abort("the server closed the connection")
+        self._count(LINE_COST_BYTES + LINE_COST_FACTOR * len(line))
+        name = _RESPONSE_NAME.match(line)
+        if name is None:
+            return line
+        rest = line[name.end() :]
+        return name[0].upper() + (b" \r\n" if rest == b"\r\n" else rest)
 
     def _count(self, size: int) -> None:
         self.bytes_left -= size
         if self.bytes_left < 0:
-            raise self.abort(f"the server sent more than {ANSWER_MAX_BYTES} bytes for one command")
+            raise self.abort("the server sent far more than one command asks for")
+
+    def _log(self, _line: str) -> None:
+        """imaplib keeps the last lines of both sides, with the password among them."""
 
 
 class _Client(IMAPClient):  # type: ignore[misc]
@@ -96,6 +126,7 @@ class _Client(IMAPClient):  # type: ignore[misc]
 
     def __init__(self, sock: socket.socket, host: str) -> None:
         self._connected = sock
+        self._is_abandoned = False
         super().__init__(host, ssl=False)
         # IMAPClient has imaplib format every response for a log line, literals included.
         self._imap.debug = 0
@@ -107,24 +138,51 @@ class _Client(IMAPClient):  # type: ignore[misc]
         """The socket came with its time-out."""
 
     def allow_next_answer(self) -> None:
+        """Before each step: room for its answers, and nothing left of what nobody asked for."""
         self._imap.bytes_left = ANSWER_MAX_BYTES
+        self._imap.untagged_responses.clear()
+
+    def abandon(self) -> None:
+        """Nobody waits for this step any more."""
+        self._is_abandoned = True
+
+    def _process_select_response(self, responses: Mapping[str, Any]) -> dict[str, int | None]:
+        """What EXAMINE said in numbers; IMAPClient's own raises on what is none."""
+        return {name: _number(values[-1]) for name, values in responses.items()}
 
     def uid_search(self, criteria: Sequence[Any]) -> list[int]:
         """Ascending UIDs, also when the server answers in several SEARCH lines."""
-        data = self._raw_command_untagged(b"SEARCH", _search_arguments(criteria))
-        return sorted({int(word) for line in data if line for word in line.split()})
+        typ, data = self._imap.uid("SEARCH", *_search_arguments(criteria))
+        self._checkok("SEARCH", typ, data)
+        uids = {uid for line in data if line is not None for uid in _numbers(line)}
+        possible = sorted(uid for uid in uids if 0 < uid <= MAX_UID)
+        if len(possible) < len(uids):
+            log.warning("%s: SEARCH named UIDs that no message can have", self.host)
+        return possible
 
-    def uid_fetch(self, uids: Iterable[int], items: Sequence[str]) -> dict[int, dict[bytes, Any]]:
-        """FETCH by UID. IMAPClient's own files an answer without UID under its sequence number."""
+    def uid_fetch(self, uids: Sequence[int], items: Sequence[str]) -> dict[int, dict[bytes, Any]]:
+        """FETCH by UID: what came of these messages, by UID and upper-case item. FetchRefused.
+
+        IMAPClient's own merges by sequence number, which may mean another message by now, and
+        gives up all answers for one that makes no sense, be it about a message not asked for.
+        """
         typ, data = self._imap.uid("FETCH", uid_set(uids), f"({' '.join(items)})")
         self._checkok("FETCH", typ, data)
-        if data == [None]:
-            return {}
-        answers = parse_fetch_response(data, normalise_times=False, uid_is_key=False)
-        rows = [row for row in answers.values() if not row.keys() <= _UNASKED_ITEMS]
-        if any(b"UID" not in row for row in rows):
-            raise FetchRefused("the server answered FETCH without UID")
-        return {row[b"UID"]: row for row in rows}
+        rows: dict[int, dict[bytes, Any]] = {}
+        nonsense: str | None = None
+        for records in _answers(data):
+            if self._is_abandoned:
+                raise self._imap.abort("nobody waits for this answer any more")
+            try:
+                uid, row = _parse_answer(records)
+            except (imaplib.IMAP4.error, ValueError, RecursionError) as error:
+                nonsense = f"the answer to FETCH makes no sense: {error}"
+            else:
+                if uid is not None and uid in uids:
+                    rows.setdefault(uid, {}).update(row)
+        if nonsense is not None and len(rows) < len(uids):
+            raise FetchRefused(_cut(nonsense))
+        return rows
 
 
 def _search_arguments(criteria: Sequence[Any]) -> list[bytes]:
@@ -132,6 +190,50 @@ def _search_arguments(criteria: Sequence[Any]) -> list[bytes]:
         item.strftime("%d-%b-%Y").encode("ascii") if hasattr(item, "strftime") else item.encode()
         for item in criteria
     ]
+
+
+def _numbers(line: bytes) -> Iterator[int]:
+    """The numbers of a SEARCH line. ValueError for one that holds anything else."""
+    if not _NUMBERS.fullmatch(line):
+        raise ValueError(f"SEARCH gave {line[:80]!r}")
+    return (int(word[0][:19]) for word in _NUMBER.finditer(line))
+
+
+def _number(value: object) -> int | None:
+    """A number of a response, also in quotes or as a literal; None for anything else."""
+    digits = value if isinstance(value, bytes) else str(value).encode()
+    return int(digits) if digits.isdigit() and len(digits) < 20 else None
+
+
+def _answers(data: Sequence[Any]) -> Iterator[list[Any]]:
+    """imaplib's records of one FETCH response after the other; only its last line is bare bytes."""
+    records: list[Any] = []
+    for record in data:
+        records.append(record)
+        if isinstance(record, bytes):
+            yield records
+            records = []
+
+
+def _parse_answer(records: Sequence[Any]) -> tuple[int | None, dict[bytes, Any]]:
+    """UID and items of one FETCH response; no UID for one without anything of a message's body.
+
+    ValueError, RecursionError or imapclient's ProtocolError when it makes no sense.
+    """
+    size = sum(len(record if isinstance(record, bytes) else record[0]) for record in records)
+    if size > STRUCTURE_MAX_BYTES:
+        raise ValueError(f"{size} bytes for the structure of one message")
+    _, *values = parse_response(records)
+    if len(values) != 1 or not isinstance(values[0], tuple) or len(values[0]) % 2:
+        raise ValueError("it is not one list of items and values")
+    pairs = zip(values[0][::2], values[0][1::2], strict=True)
+    row = {name.upper(): value for name, value in pairs if isinstance(name, bytes)}
+    if not any(name.startswith(b"BODY") for name in row):
+        return None, {}  # a change of flags and the like, which comes unasked
+    uid = _number(row.get(b"UID"))
+    if uid is None:
+        raise ValueError("the server answered without UID")
+    return uid, row
 
 
 class ImapSession:
@@ -145,6 +247,7 @@ class ImapSession:
         self._line: socket.socket | None = None
         self._client: Any = None
         self._usable = False
+        self._secrets: Sequence[str] = ()
 
     async def resolve(self) -> list[str]:
         """The addresses of the host's name. MailboxUnreachable."""
@@ -186,7 +289,14 @@ class ImapSession:
 
     async def secure(self) -> str:
         """TLS as configured, verified, never downgraded; returns the protocol's name."""
-        return await self._step(self._secure)
+        try:
+            return await self._step(self._secure)
+        except ConnectionLost as error:
+            error.hint = (
+                "is this an IMAP port, and the right --tls for it? "
+                "implicit is usual on port 993, starttls on port 143"
+            )
+            raise
 
     def _secure(self) -> str:
         tls, host = self._connection.tls, self._connection.host
@@ -229,6 +339,7 @@ class ImapSession:
 
     def _login(self, password: str) -> None:
         username = self._connection.username
+        self._secrets = _spellings(username, password)
         try:
             if self._client.has_capability("AUTH=PLAIN"):  # takes any character
                 self._client.plain_login(username, password)
@@ -238,16 +349,13 @@ class ImapSession:
                     hint="use --tls implicit or --tls starttls",
                 )
             else:
+                _refuse_unquotable(username + password)
                 quoted = username.replace("\\", "\\\\").replace('"', '\\"')
                 self._client.login(f'"{quoted}"', password)
         except LoginError as error:
             if isinstance(error.__context__, imaplib.IMAP4.abort):
                 raise error.__context__ from None
-            raise decide_login_error(_words(error)) from None
-        except UnicodeEncodeError:
-            raise CredentialsRefused(
-                "the server's LOGIN cannot take a user name or password outside ASCII"
-            ) from None
+            raise decide_login_error(self._words(error)) from None
 
     async def examine(self) -> Folder:
         """Open the configured folder read-only. MailboxUnreachable, naming the folders there."""
@@ -260,12 +368,21 @@ class ImapSession:
         except imaplib.IMAP4.abort:
             raise
         except imaplib.IMAP4.error as error:
-            folders = ", ".join(str(entry[2]) for entry in self._client.list_folders()[:30])
+            words = self._words(error)
+            if isinstance(later := decide_lost(words), MailboxThrottled):
+                raise later from error
             raise MailboxUnreachable(
-                f"folder {name!r} cannot be opened: {_words(error)}",
-                hint=f"folders there: {folders or 'none'}",
+                f"folder {name!r} cannot be opened: {words}",
+                hint=f"folders there: {self._folder_names() or 'none'}",
             ) from error
-        return Folder(int(answer.get(b"EXISTS", 0)), answer.get(b"UIDVALIDITY"))
+        uidvalidity = answer.get("UIDVALIDITY") or 0
+        known = 0 < uidvalidity <= MAX_UIDVALIDITY
+        return Folder(answer.get("EXISTS") or 0, uidvalidity if known else None)
+
+    def _folder_names(self) -> str:
+        with suppress(imaplib.IMAP4.error, ValueError):
+            return ", ".join(str(entry[2]) for entry in self._client.list_folders()[:30])
+        return "the server does not say"
 
     async def search_new(self, *, after_uid: int | None, since: datetime | None) -> list[int]:
         """UIDs beyond `after_uid`, or without it those that may have arrived since `since`."""
@@ -312,16 +429,19 @@ class ImapSession:
     def _fetch_slice(self, uid: int, section: str, offset: int, size: int) -> bytes:
         rows = self._fetch([uid], [f"BODY.PEEK[{section}]<{offset}.{size}>"])
         if uid not in rows:
-            raise FetchRefused("the message went away while it was read")
-        return _literal(rows[uid], section, offset)
+            raise FetchRefused("FETCH gives nothing of the message")
+        data = _literal(rows[uid], section, offset)
+        if len(data) > size:
+            raise FetchRefused(f"FETCH gave {len(data)} bytes where {size} were asked for")
+        return data
 
     def _fetch(self, uids: Sequence[int], items: Sequence[str]) -> dict[int, dict[bytes, Any]]:
         try:
             rows: dict[int, dict[bytes, Any]] = self._client.uid_fetch(uids, items)
         except (imaplib.IMAP4.abort, OSError, MailError):
             raise
-        except Exception as error:  # NO, BAD, or an answer that the parser cannot take
-            raise decide_fetch_error(_words(error)) from error
+        except imaplib.IMAP4.error as error:  # NO or BAD
+            raise decide_fetch_error(self._words(error).removeprefix("FETCH failed: ")) from error
         return rows
 
     async def in_thread(self, function: Callable[..., T], *args: object) -> T:
@@ -347,15 +467,21 @@ class ImapSession:
                 return function(*args)
             except imaplib.IMAP4.abort as error:
                 self._usable = False
-                raise decide_lost(_words(error)) from error
+                raise decide_lost(self._words(error)) from error
             except imaplib.IMAP4.error as error:
-                raise decide_lost(f"unexpected answer: {_words(error)}") from error
+                raise decide_lost(f"unexpected answer: {self._words(error)}") from error
             except TimeoutError:
                 self._usable = False
                 raise ConnectionLost(f"no answer for {self._timeout_seconds:g} s") from None
             except OSError as error:
                 self._usable = False
-                raise ConnectionLost(f"connection lost: {_words(error)}") from error
+                raise ConnectionLost(f"connection lost: {self._words(error)}") from error
+            except MailError:
+                raise
+            except Exception as error:  # the libraries find no words for much that a server may say
+                self._usable = False
+                words = self._words(error)
+                raise ConnectionLost(f"the server's answer makes no sense: {words}") from error
             finally:
                 token.run_sync_soon(ended.set)
 
@@ -368,7 +494,17 @@ class ImapSession:
                 await ended.wait()
             raise
 
+    def _words(self, error: BaseException) -> str:
+        """The server's words, without the b'…' that imaplib leaves around them, and no secret."""
+        text = str(error) or type(error).__name__
+        text = text[2:-1] if text[:2] in ("b'", 'b"') else text
+        for secret in self._secrets:
+            text = text.replace(secret, "***")
+        return _cut(text)
+
     def _shut_down(self) -> None:
+        if self._client is not None:
+            self._client.abandon()
         if self._line is not None:
             with suppress(OSError):
                 self._line.shutdown(socket.SHUT_RDWR)
@@ -409,29 +545,58 @@ async def open_imap(
             await session.aclose()
 
 
+def _refuse_unquotable(text: str) -> None:
+    """RFC 3501 section 9: a line break in a quoted string would begin a second command."""
+    if not text.isascii() or set(text) & set("\r\n\0"):
+        raise CredentialsRefused(
+            "the server's LOGIN takes only ASCII without line breaks as user name and password"
+        )
+
+
+def _spellings(username: str, password: str) -> list[str]:
+    """The forms in which a server may give a password back when it complains of a command."""
+    quoted = password.replace("\\", "\\\\").replace('"', '\\"')
+    plain = base64.b64encode(f"\0{username}\0{password}".encode(errors="replace")).decode()
+    shown = (repr(spelling.encode(errors="replace"))[2:-1] for spelling in (password, quoted))
+    return sorted({password, quoted, plain, *shown}, key=len, reverse=True)
+
+
 def _overview(uid: int, row: Mapping[bytes, Any]) -> Overview | FailedMessage:
-    received_at = row.get(b"INTERNALDATE")
-    if received_at is None or received_at.tzinfo is None or b"BODYSTRUCTURE" not in row:
-        return FailedMessage(uid, "fetch", "no usable INTERNALDATE or BODYSTRUCTURE came")
+    received_at = _received_at(row.get(b"INTERNALDATE"))
+    if received_at is None:
+        return FailedMessage(uid, "fetch", "the server gave no usable INTERNALDATE")
     try:
+        if b"BODYSTRUCTURE" not in row:
+            raise FetchRefused("the server left BODYSTRUCTURE out")
         structure = parse_bodystructure(row[b"BODYSTRUCTURE"])
         header = _literal(row, "HEADER", 0)
-    except (ValueError, FetchRefused) as error:
-        return FailedMessage(uid, "parse", str(error))
-    size = row.get(b"RFC822.SIZE")
-    return Overview(uid, header, structure, received_at, size if isinstance(size, int) else 0)
+    except Exception as error:  # whatever a hostile structure finds: it costs this mail only
+        return FailedMessage(uid, "parse", _cut(str(error) or type(error).__name__))
+    return Overview(uid, header, structure, received_at, _number(row.get(b"RFC822.SIZE")) or 0)
+
+
+def _received_at(value: object) -> datetime | None:
+    if not isinstance(value, bytes):
+        return None
+    try:
+        instant = parse_to_datetime(value, normalise=False)
+        return None if instant.tzinfo is None else instant.astimezone(UTC)
+    except (ValueError, OverflowError):
+        return None
 
 
 def _literal(row: Mapping[bytes, Any], section: str, offset: int) -> bytes:
     """The value of a BODY[section] item; a server may leave out the origin octet."""
     name = f"BODY[{section}]".encode("ascii")
-    for key in (name + f"<{offset}>".encode("ascii"), name):
-        if key in row:
-            value = row[key]
-            if value is None:
-                return b""
-            return value if isinstance(value, bytes) else str(value).encode("ascii")
-    raise FetchRefused(f"the server left section {section or 'of the whole message'} out")
+    value = row.get(name + f"<{offset}>".encode("ascii"), row.get(name, ...))
+    if value is None and section not in ("", "HEADER"):
+        return b""
+    if isinstance(value, int):  # digits without quotes
+        return str(value).encode("ascii")
+    if not isinstance(value, bytes):
+        what = f"section {section}" if section else "the whole message"
+        raise FetchRefused(f"the server gave nothing usable for {what}")
+    return value
 
 
 def _cause(error: OSError) -> str:
@@ -442,7 +607,5 @@ def _cause(error: OSError) -> str:
     return getattr(cause, "strerror", None) or error.strerror or str(error)
 
 
-def _words(error: BaseException) -> str:
-    """The server's words, without the b'…' that imaplib leaves around them."""
-    text = str(error) or type(error).__name__
-    return text[2:-1] if text[:2] in ("b'", 'b"') else text
+def _cut(text: str) -> str:
+    return text if len(text) <= WORDS_MAX_CHARS else text[:WORDS_MAX_CHARS] + "…"

@@ -11,6 +11,7 @@ from urllib.parse import unquote_to_bytes
 from service.mail.header import clean, decode_value
 from service.mail.text import decode_charset
 
+FIELD_MAX_BYTES = 64 * 1024
 FILENAME_MAX_CHARS = 255
 EXTENSION_MAX_CHARS = 16
 
@@ -25,7 +26,7 @@ _INVISIBLE = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u20
 
 def split_parameters(value: bytes) -> Iterator[tuple[bytes, bytes]]:
     """The raw parameters of a Content-Type or Content-Disposition value."""
-    for name, quoted, token in _PARAMETER.findall(value):
+    for name, quoted, token in _PARAMETER.findall(value[:FIELD_MAX_BYTES]):
         yield name, _QUOTED_PAIR.sub(rb"\1", quoted) if quoted else token.strip()
 
 

@@ -89,7 +89,7 @@ class Sniffer:
         self.kind = Kind.EMPTY
         self.head = b""
         self._recent = b""
-        self._size = 0
+        self.size_bytes = 0
 
     @property
     def settled(self) -> bool:
@@ -112,10 +112,10 @@ class Sniffer:
             self.kind = _kind_by_head(self.head)
         if not self.settled:
             window = self._recent + piece
-            start = self._size - len(self._recent)
+            start = self.size_bytes - len(self._recent)
             self.kind = _kind_by_names(self.kind, window, start)
             self._recent = window[-_OVERLAP_BYTES:]
-        self._size += len(piece)
+        self.size_bytes += len(piece)
 
 
 def sniff(content: bytes) -> Kind:

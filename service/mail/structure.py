@@ -5,7 +5,6 @@ What servers and senders get wrong in the details is put up with; only what is n
 all, or is deeper or wider than any honest mail, is a ValueError.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import TypeGuard
 
@@ -17,8 +16,6 @@ from service.model import Part
 MESSAGE_TYPES = frozenset({"message/rfc822", "message/global"})
 # What servers give for a text part that says nothing (RFC 2045 section 5.2).
 DEFAULT_CHARSET = "us-ascii"
-
-_BARE_LF = re.compile(rb"(?<!\r)\n")
 
 
 def parse_bodystructure(response: object) -> Part:
@@ -43,7 +40,7 @@ class _StructureReader:
 
     def _read(self, node: object, section: str, depth: int) -> Part:
         if not _is_sequence(node) or len(node) < 2:
-            raise ValueError(f"this is no body structure: {str(node)[:80]}")
+            raise ValueError(f"this is no body structure but {type(node).__name__}")
         self._parts += 1
         refuse_excess(depth, self._parts)
         if _is_sequence(node[0]):
@@ -118,6 +115,8 @@ def _octets(value: object) -> bytes:
 
 
 def _lower(value: object) -> str:
+    if value is None:
+        return ""
     return clean(_octets(value).decode("latin-1")).strip().lower()
 
 
@@ -127,6 +126,8 @@ def _content_type(main: str, sub: str) -> str:
 
 
 def _size(value: object) -> int:
+    if isinstance(value, int):
+        return max(value, 0)
     digits = _octets(value)
     return int(digits) if digits.isdigit() and len(digits) < 16 else 0
 
@@ -151,7 +152,7 @@ def _content_id(octets: bytes) -> str | None:
 
 def parse_raw_structure(raw: bytes) -> tuple[Part, Mapping[str, bytes]]:
     """The tree of a raw message, and the encoded octets of every part that is no multipart."""
-    canonical = _BARE_LF.sub(b"\r\n", raw)
+    canonical = raw.replace(b"\r\n", b"\n").replace(b"\n", b"\r\n")
     contents: dict[str, bytes] = {}
     root = read_entities(canonical)
     return _entity_part(root, _message_section(root, ""), canonical, contents), contents

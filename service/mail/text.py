@@ -81,10 +81,15 @@ class _QuotedPrintable:
         cut = _CUT_ESCAPE.search(text, max(0, len(text) - 2))
         whole = cut.start() if cut else len(text)
         self._rest = text[whole:]
-        return binascii.a2b_qp(text[:whole])
+        return _decode_quoted(text[:whole])
 
     def finish(self) -> bytes:
-        return binascii.a2b_qp(self._rest)
+        return _decode_quoted(self._rest)
+
+
+def _decode_quoted(text: bytes) -> bytes:
+    # After "=" CR the codec drops everything up to the next LF, even if it is lines away.
+    return binascii.a2b_qp(text.replace(b"=\r\n", b"=\n").replace(b"=\r", b"=3D\r"))
 
 
 class _Uuencode:
@@ -134,7 +139,7 @@ class TransferDecoder:
     """Decodes one part that arrives in pieces: `feed` each of them, then `finish` once."""
 
     def __init__(self, encoding: str) -> None:
-        self._decoder = _DECODERS.get(encoding.strip().lower(), _Identity)()
+        self._decoder = _DECODERS.get(encoding, _Identity)()
 
     def feed(self, chunk: bytes) -> bytes:
         return self._decoder.feed(chunk)
@@ -144,7 +149,9 @@ class TransferDecoder:
 
 
 def decode_transfer(data: bytes, encoding: str) -> bytes:
-    """Undo a Content-Transfer-Encoding (RFC 2045 section 6); an unknown one changes nothing."""
+    """Undo a Content-Transfer-Encoding in lower case; an unknown one changes nothing."""
+    if encoding not in _DECODERS:
+        return data
     decoder = TransferDecoder(encoding)
     decoded = decoder.feed(data)
     rest = decoder.finish()

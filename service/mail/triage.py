@@ -48,6 +48,7 @@ class PlannedFile:
     declared: Declared
     verdict: Verdict | None = None
     reason: str | None = None
+    max_bytes: int | None = None
 
     @property
     def wanted(self) -> bool:
@@ -68,8 +69,11 @@ class PlannedFile:
 
     @property
     def estimated_bytes(self) -> int:
-        """Decoded octets, as long as nothing is read."""
-        return self.size_bytes * 3 // 4 if self.encoding == "base64" else self.size_bytes
+        """Decoded octets, as long as nothing is read; of base64 in whole lines not one too many."""
+        if self.encoding != "base64":
+            return self.size_bytes
+        line_ends = -(-self.size_bytes // 78) * 2  # after each 76 characters (RFC 2045 6.8)
+        return max(0, (self.size_bytes - line_ends) * 3 // 4 - 2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +99,7 @@ def plan_parts(root: Part, *, max_file_bytes: int, inline_image_bytes: int) -> P
     files = []
     for part, parent in leaves:
         if part.section not in sections:
-            file = PlannedFile(part, filetypes.declare(part))
+            file = PlannedFile(part, filetypes.declare(part), max_bytes=max_file_bytes)
             decision = _decide_unread(file, parent, max_file_bytes, inline_image_bytes)
             files.append(replace(file, verdict=decision[0], reason=decision[1]))
     return Plan(root, texts, tuple(files))
@@ -131,6 +135,8 @@ def decide_sniffed(file: PlannedFile, sniffer: Sniffer) -> Decision:
     """The same for a content that went through `sniffer`."""
     if file.verdict is not None:
         return file.verdict, file.reason
+    if file.max_bytes is not None and sniffer.size_bytes > file.max_bytes:
+        return Verdict.TOO_LARGE, f"more than the limit of {file.max_bytes} bytes"
     if sniffer.kind in DOCUMENTS or (sniffer.kind is Kind.TEXT and _takes_text(file, sniffer)):
         return Verdict.EXTRACT, None
     if sniffer.kind is Kind.EMPTY:

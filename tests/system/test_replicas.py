@@ -22,6 +22,14 @@ from tests.servers.service import Replica
 MAILBOXES = 30
 MAILS_EACH = 20
 
+OLDEST_TRANSACTION = """
+    SELECT extract(epoch FROM clock_timestamp() - xact_start)::float8, state, wait_event, query
+    FROM pg_stat_activity
+    WHERE datname = current_database() AND xact_start IS NOT NULL AND pid <> pg_backend_pid()
+      AND backend_type = 'client backend'
+    ORDER BY xact_start LIMIT 1
+"""
+
 
 def mail(user: str, number: int) -> bytes:
     lines = [
@@ -80,12 +88,7 @@ class TransactionWatch:
 
     def _look(self, conn: psycopg.Connection[Any]) -> None:
         while not self._ended.wait(0.02):
-            row = conn.execute(
-                "SELECT extract(epoch FROM clock_timestamp() - xact_start)::float8, state, wait_event, query"
-                " FROM pg_stat_activity WHERE datname = current_database() AND xact_start IS NOT NULL"
-                " AND pid <> pg_backend_pid() AND backend_type = 'client backend'"
-                " ORDER BY xact_start LIMIT 1"
-            ).fetchone()
+            row = conn.execute(OLDEST_TRANSACTION).fetchone()
             self.looks += 1
             if row is not None and row[0] > self.oldest_seconds:
                 self.oldest_seconds = row[0]

@@ -1,0 +1,174 @@
+"""The environment's variables: defaults, wrong values in one line, and secrets that stay secret."""
+
+from pathlib import Path
+
+import platformdirs
+import pytest
+from cryptography.fernet import Fernet, InvalidToken
+from pydantic import ValidationError
+
+from service.errors import SettingsError
+from service.settings import Settings, parse_keys
+
+DEFAULTS = {
+    "DATABASE_URL": None,
+    "SERVICE_DATA_DIR": Path(platformdirs.user_data_dir("mailroom")),
+    "SERVICE_SECRET_KEY": None,
+    "HTTP_BIND": None,
+    "PORT": None,
+    "POLL_INTERVAL_SECONDS": 120,
+    "POLL_CLAIM_LIMIT": 10,
+    "POLL_CONCURRENCY": 10,
+    "POLL_TIMEOUT_SECONDS": 100,
+    "WATCHDOG_STUCK_AFTER_SECONDS": 900,
+    "IMAP_TIMEOUT_SECONDS": 20,
+    "IMAP_MAX_CONNECTIONS": 40,
+    "EXTRACT_MAX_BYTES": 26_214_400,
+    "INLINE_IMAGE_MAX_BYTES": 51_200,
+    "PIPELINE_MAX_ATTEMPTS": 5,
+    "LOG_LEVEL": "info",
+    "LOG_FORMAT": None,
+}
+
+
+@pytest.fixture(autouse=True)
+def empty_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in Settings.model_fields:
+        monkeypatch.delenv(name.upper(), raising=False)
+
+
+@pytest.mark.parametrize(("variable", "default"), DEFAULTS.items())
+def test_the_default_is_the_documented_one(variable: str, default: object) -> None:
+    assert getattr(Settings.load(), variable.lower()) == default
+
+
+def test_every_variable_is_in_the_table_of_defaults() -> None:
+    assert {name.upper() for name in Settings.model_fields} == set(DEFAULTS)
+
+
+@pytest.mark.parametrize("variable", DEFAULTS)
+def test_an_empty_variable_is_an_unset_one(variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(variable, "")
+    assert getattr(Settings.load(), variable.lower()) == DEFAULTS[variable]
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "expected"),
+    [
+        ("POLL_INTERVAL_SECONDS", "0.5", 0.5),
+        ("POLL_CLAIM_LIMIT", "3", 3),
+        ("SERVICE_DATA_DIR", "/srv/mailroom", Path("/srv/mailroom")),
+        ("DATABASE_URL", "postgres://anna@db.example.com/mail", None),
+        ("LOG_LEVEL", "debug", "debug"),
+        ("LOG_FORMAT", "json", "json"),
+    ],
+)
+def test_a_variable_is_read(
+    variable: str, value: str, expected: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(variable, value)
+    assert getattr(Settings.load(), variable.lower()) == (expected or value)
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("DATABASE_URL", "mysql://anna:geheim-5@db.example.com/mail"),
+        ("DATABASE_URL", "geheim-5"),
+        ("SERVICE_SECRET_KEY", "geheim-5"),
+        ("SERVICE_SECRET_KEY", f"{Fernet.generate_key().decode()},geheim-5"),
+        ("SERVICE_SECRET_KEY", "geheim-5ü"),
+        ("HTTP_BIND", "127.0.0.1"),
+        ("HTTP_BIND", ":8080"),
+        ("HTTP_BIND", "127.0.0.1:http"),
+        ("HTTP_BIND", "127.0.0.1:65536"),
+        ("PORT", "0"),
+        ("PORT", "65536"),
+        ("PORT", "80a"),
+        ("POLL_INTERVAL_SECONDS", "0"),
+        ("POLL_INTERVAL_SECONDS", "inf"),
+        ("POLL_INTERVAL_SECONDS", "nan"),
+        ("POLL_INTERVAL_SECONDS", "two minutes"),
+        ("POLL_CLAIM_LIMIT", "0"),
+        ("POLL_CLAIM_LIMIT", "2.5"),
+        ("POLL_CONCURRENCY", "-1"),
+        ("POLL_TIMEOUT_SECONDS", "-3"),
+        ("WATCHDOG_STUCK_AFTER_SECONDS", "15min"),
+        ("IMAP_TIMEOUT_SECONDS", "0"),
+        ("IMAP_MAX_CONNECTIONS", "many"),
+        ("EXTRACT_MAX_BYTES", "25 MB"),
+        ("INLINE_IMAGE_MAX_BYTES", "-1"),
+        ("PIPELINE_MAX_ATTEMPTS", "0"),
+        ("LOG_LEVEL", "loud"),
+        ("LOG_FORMAT", "xml"),
+    ],
+)
+def test_a_wrong_value_is_one_line_that_names_the_variable(
+    variable: str, value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(SettingsError) as caught:
+        Settings.load()
+    message = str(caught.value)
+    assert message.startswith(f"{variable}: ")
+    assert len(message.splitlines()) == 1
+    assert "geheim-5" not in message
+    assert caught.value.__cause__ is None
+    assert caught.value.__suppress_context__, "the context is an error that may hold the value"
+
+
+def test_overrides_win_over_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DATABASE_URL", "postgresql://db.example.com/mail")
+    monkeypatch.setenv("LOG_LEVEL", "debug")
+    settings = Settings.load(database_url=None, log_level="error")
+    assert (settings.database_url, settings.log_level) == (None, "error")
+
+
+@pytest.mark.parametrize(
+    ("http_bind", "port", "bind"),
+    [
+        (None, None, "127.0.0.1:8080"),
+        (None, "5000", "0.0.0.0:5000"),
+        ("127.0.0.1:9000", None, "127.0.0.1:9000"),
+        ("127.0.0.1:9000", "5000", "127.0.0.1:9000"),
+        ("[::1]:8080", None, "[::1]:8080"),
+        ("localhost:0", None, "localhost:0"),
+    ],
+)
+def test_http_bind_wins_over_port(
+    http_bind: str | None, port: str | None, bind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for variable, value in (("HTTP_BIND", http_bind), ("PORT", port)):
+        if value is not None:
+            monkeypatch.setenv(variable, value)
+    assert Settings.load().bind == bind
+
+
+def test_the_first_key_encrypts_and_every_key_decrypts() -> None:
+    new, old = Fernet.generate_key(), Fernet.generate_key()
+    keys = parse_keys(f"{new.decode()}, {old.decode()}\n")
+    assert keys.decrypt(Fernet(old).encrypt(b"secret")) == b"secret"
+    token = keys.encrypt(b"secret")
+    assert Fernet(new).decrypt(token) == b"secret"
+    with pytest.raises(InvalidToken):
+        Fernet(old).decrypt(token)
+
+
+@pytest.mark.parametrize("value", ["", ",", "abc", f"{Fernet.generate_key().decode()},"])
+def test_what_is_no_key_says_how_to_make_one(value: str) -> None:
+    with pytest.raises(ValueError, match="generate_key"):
+        parse_keys(value)
+
+
+def test_settings_are_frozen() -> None:
+    with pytest.raises(ValidationError):
+        Settings.load().log_level = "debug"
+
+
+def test_secrets_are_not_in_the_representation(monkeypatch: pytest.MonkeyPatch) -> None:
+    key = Fernet.generate_key().decode()
+    monkeypatch.setenv("SERVICE_SECRET_KEY", key)
+    monkeypatch.setenv("DATABASE_URL", "postgresql://anna:geheim-5@db.example.com/mail")
+    text = repr(Settings.load()) + str(Settings.load())
+    assert key not in text
+    assert "geheim-5" not in text
