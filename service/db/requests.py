@@ -22,20 +22,21 @@ _FIND = """
 """
 
 # Invariant: all or nothing; UNIQUE (source, source_ref) refuses what another replica has stored.
-# The ids follow the order given; the rows go in by source_ref, so that two replicas with the same
-# mails in another order wait for each other in turn and never in a circle.
+# The ids follow the order of the mails, the rows go in by source_ref: in one order everywhere, so
+# that two replicas with the same mails wait for each other and never deadlock.
 _INSERT = """
+    WITH numbered AS MATERIALIZED (
+        SELECT nextval(pg_get_serial_sequence('request', 'id')) AS id, u.*
+        FROM unnest($2::text[], $3::text[], $4::boolean[], $5::text[], $6::text[], $7::text[],
+                    $8::text[], $9::timestamptz[], $10::text[], $11::timestamptz[], $12::text[])
+            AS u(source_ref, message_id, reused, fingerprint, subject, sender, recipients, sent_at,
+                 raw_date, received_at, body_text))
     INSERT INTO request (id, source, source_ref, mailbox_id, message_id, message_id_reused,
         content_fingerprint, subject, sender, recipients, sent_at, raw_date, received_at, body_text)
     OVERRIDING SYSTEM VALUE
-    SELECT n.id, 'email', n.source_ref, $1, n.message_id, n.reused, n.fingerprint, n.subject,
-        n.sender, n.recipients::jsonb, n.sent_at, n.raw_date, n.received_at, n.body_text
-    FROM (SELECT nextval(pg_get_serial_sequence('request', 'id')) AS id, u.*
-          FROM unnest($2::text[], $3::text[], $4::boolean[], $5::text[], $6::text[], $7::text[],
-                      $8::text[], $9::timestamptz[], $10::text[], $11::timestamptz[], $12::text[])
-          AS u(source_ref, message_id, reused, fingerprint, subject, sender, recipients, sent_at,
-               raw_date, received_at, body_text)) AS n
-    ORDER BY n.source_ref COLLATE "C"
+    SELECT id, 'email', source_ref, $1, message_id, reused, fingerprint, subject, sender,
+        recipients::jsonb, sent_at, raw_date, received_at, body_text
+    FROM numbered ORDER BY source_ref
     RETURNING id, source_ref
 """
 
@@ -112,8 +113,6 @@ def decide_requests(
 async def _insert(conn: Connection, mailbox_id: int | None, requests: Sequence[NewRequest]) -> None:
     if not requests:
         return
-    # In one order everywhere, so that two replicas with the same mails wait and never deadlock.
-    requests = sorted(requests, key=lambda request: request.source_ref)
     rows = await conn.fetch(
         _INSERT,
         mailbox_id,
