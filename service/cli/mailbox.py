@@ -129,8 +129,8 @@ def update(
 ) -> None:
     """Change what is given; with no option at all, the password.
 
-    Another host, user name or folder is read from the beginning (or --since) on; what is stored
-    already is not stored twice.
+    Another host, user name or folder is read anew, from the time that `add --since` set; what is
+    stored already is not stored twice.
     """
     given = {"host": host, "port": port, "tls": tls, "username": username, "folder": folder}
     changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}

@@ -1,5 +1,6 @@
 """`quarantine …`: messages that could not become requests."""
 
+import dataclasses
 import sys
 
 import click
@@ -41,7 +42,7 @@ def list_(include_resolved: bool, as_json: bool) -> None:
 
     found = run_with_database(load_settings(), work)
     if as_json:
-        print_json(found)
+        print_json([_document(row) for row in found])
     else:
         print_table(
             ["id", "mailbox", "uid", "status", "attempts", "stage", "error"],
@@ -78,7 +79,7 @@ def show(quarantine_id: int, as_raw: bool, as_json: bool) -> None:
             raise MailroomError(f"the bytes of quarantine row {quarantine_id} could not be had")
         sys.stdout.buffer.write(raw)
     elif as_json:
-        print_json(row)
+        print_json(_document(row))
     else:
         print_fields(
             [
@@ -121,6 +122,10 @@ def replay(quarantine_ids: tuple[int, ...], everything: bool) -> None:
     failed = run_with_database(settings, work)
     if failed:
         raise MailroomError(f"{failed} still in quarantine")
+
+
+def _document(row: rows.Quarantined) -> dict[str, object]:
+    return {**dataclasses.asdict(row), "status": row.status}
 
 
 async def _replay(

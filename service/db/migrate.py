@@ -8,11 +8,15 @@ replicas start at once: an advisory lock of the transaction lets one through at 
 from importlib.resources import files
 from pathlib import Path
 
-from service.db.pool import Connection, DuplicateTableError, open_connection
+from service.db.pool import (
+    IDLE_IN_TRANSACTION_TIMEOUT,
+    Connection,
+    DuplicateTableError,
+    open_connection,
+)
 from service.errors import SchemaError
 
 _LOCK_KEY = 0x6D61696C726F6F6D  # "mailroom"
-IDLE_IN_TRANSACTION_TIMEOUT = "5s"
 
 # Invariant: every later connection of this role to this database carries the time-out, also
 # through a pooler, which refuses it as a start-up parameter.

@@ -63,6 +63,7 @@ CONNECT_TIMEOUT_SECONDS = 5
 COMMAND_TIMEOUT_SECONDS = 30
 END_TIMEOUT_SECONDS = 3
 RETRY_SECONDS = 1
+IDLE_IN_TRANSACTION_TIMEOUT = "5s"
 _OWN_FILES = (__file__, inspect.getfile(asynccontextmanager))
 
 
@@ -160,6 +161,10 @@ class Database:
             command_timeout=COMMAND_TIMEOUT_SECONDS,
             # Behind a transaction pooler the next statement may run on another server connection.
             statement_cache_size=0 if proxied else 100,
+            # A pooler refuses this as a start-up parameter; there the role's own setting counts.
+            server_settings={}
+            if proxied
+            else {"idle_in_transaction_session_timeout": IDLE_IN_TRANSACTION_TIMEOUT},
             reset=_keep_session,
         )
         with _as_unreachable():
@@ -182,7 +187,8 @@ class Database:
     async def aclose(self) -> None:
         """Close the pool; a PostgreSQL that does not answer is not waited for."""
         if self._pool is not None:
-            with suppress(*_UNREACHABLE_ERRORS):
+            # asyncpg lets its own cancellation out when the other side closes at the same moment.
+            with suppress(*_UNREACHABLE_ERRORS, asyncio.CancelledError):
                 async with _ending_in_time(self._pool, _cut):
                     pass
 

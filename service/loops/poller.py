@@ -41,6 +41,7 @@ from service.settings import Settings
 log = logging.getLogger(__name__)
 
 MAX_BACKOFF_SECONDS = 3600
+STUBBORN_AFTER_FAILURES = 3
 MIN_PAUSE_SECONDS = 0.1  # a due row that another replica is just claiming is not ours to wait for
 
 
@@ -139,7 +140,7 @@ class MailboxPoller:
         progressed = bool(counts.keys() - {"quarantined"})
         if deadline.cancelled_caught and not counts:  # else a backlog: the next poll goes on
             error = ConnectionLost(f"the poll was not done within {deadline_seconds:g} s")
-        if round_ is not None and isinstance(error, ConnectionLost):
+        if round_ is not None and error is not None and self._may_be_a_message(claim, error):
             patience_seconds = deadline_seconds / 2 if deadline.cancelled_caught else 0
             if await self._pass_by(round_, error, patience_seconds):
                 counts["quarantined"] += 1
@@ -148,7 +149,14 @@ class MailboxPoller:
         await self._record(claim, error, progressed=progressed)
         return PollReport(counts, error)
 
-    async def _pass_by(self, round_: Round, error: ConnectionLost, patience_seconds: float) -> bool:
+    def _may_be_a_message(self, claim: Claim, error: Exception) -> bool:
+        """A lost connection, or a server that pleads its load over one message again and again."""
+        is_stubborn = claim.consecutive_failures >= STUBBORN_AFTER_FAILURES
+        return isinstance(error, ConnectionLost) or (
+            isinstance(error, MailboxThrottled) and is_stubborn
+        )
+
+    async def _pass_by(self, round_: Round, error: Exception, patience_seconds: float) -> bool:
         """A message that took the connection down alone goes to quarantine; the next ones flow."""
         left = [uid for uid in round_.in_flight if uid not in round_.outcomes]
         spent_seconds = trio.current_time() - round_.in_flight_since
@@ -203,7 +211,9 @@ class Poller:
         self._settings = settings
         self._mailboxes = mailboxes
         self._stopping = health.stopping
-        self._heartbeat = health.add_heartbeat("poller", settings.poll_interval_seconds)
+        # A cycle beats at each claim, and waits for a free slot no longer than a poll may take.
+        silence_seconds = max(settings.poll_interval_seconds, settings.poll_timeout_seconds)
+        self._heartbeat = health.add_heartbeat("poller", silence_seconds)
         self._slots = trio.Semaphore(settings.poll_concurrency)
 
     async def run(self) -> None:
@@ -217,8 +227,8 @@ class Poller:
 
     async def poll_due_once(self, nursery: trio.Nursery) -> float:
         """Claim until nothing is due, each poll in `nursery`; seconds until something is."""
-        while not self._stopping.is_set() and await self._claim(nursery):
-            pass
+        while await self._claim(nursery):
+            self._heartbeat.beat()
         await recover_stuck_requests(self._db, self._settings)
         async with self._db.connection() as conn:
             seconds = await seconds_until_due(conn)
@@ -228,6 +238,9 @@ class Poller:
     async def _claim(self, nursery: trio.Nursery) -> int:
         """Claim no more than can be polled at once, so that other replicas get the rest."""
         await self._slots.acquire()
+        if self._stopping.is_set():
+            self._slots.release()
+            return 0
         try:
             limit = min(self._settings.poll_claim_limit, 1 + self._slots.value)
             async with self._db.transaction() as conn:
