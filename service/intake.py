@@ -34,6 +34,7 @@ log = logging.getLogger(__name__)
 
 BATCH_MESSAGES = 200
 GROUP_MAX_BYTES = 8 * 1024 * 1024
+COMPOSE_BYTES = 256 * 1024  # a thread cannot be cancelled, and HTML takes a second a MiB
 SLICE_BYTES = 1024 * 1024
 SECTIONS_PER_FETCH = 50
 RETRIES_PER_ROUND = 10
@@ -61,6 +62,9 @@ class _Planned:
     @property
     def uid(self) -> int:
         return self.overview.uid
+
+
+Entry = TypeVar("Entry", bound=_Planned | FailedMessage)
 
 
 class Round:
@@ -179,7 +183,7 @@ class Round:
                 entries.append(self._plan(overview))
             else:
                 self._record(overview.uid, "too_old")
-        for group in _groups(entries):
+        for group in _groups(entries, GROUP_MAX_BYTES):
             await self._take_group(group)
         if self._cursor_uid < uids[-1]:
             await self._write([], upto=uids[-1])
@@ -210,13 +214,17 @@ class Round:
         """Pass 2 for one group, and its rows: texts, then the files of what is not stored yet."""
         planned = [entry for entry in group if isinstance(entry, _Planned)]
         texts = await self._fetch_alike({entry.uid: _text_sizes(entry) for entry in planned})
-        composed = await self._session.in_thread(_compose_all, planned, texts)
+        composed = [
+            entry
+            for run in _groups(planned, COMPOSE_BYTES)
+            for entry in await self._session.compute(_compose_all, run, texts)
+        ]
         _refuse_failures_among_others([*group, *composed], len(group))
         drafts = [entry for entry in composed if isinstance(entry, Draft)]
         with ExitStack() as spools:
             fresh = await self._leave_out_stored(drafts)
             files = await self._fetch_files(fresh, spools)
-            finished = await self._session.in_thread(_finish_all, fresh, files)
+            finished = await self._session.compute(_finish_all, fresh, files)
             _refuse_failures_among_others(finished, len(group))
             results = [
                 await self._failed(one.uid, one.stage, one.error)
@@ -304,7 +312,8 @@ class Round:
             raw = await self._fetch_raw(uid)
         except FetchRefused:
             raw = None
-        reason = str(error) or type(error).__name__
+        # PostgreSQL's second line quotes the row, which is the mail.
+        reason = str(error).partition("\n")[0] or type(error).__name__
         return FailedMessage(uid, stage, reason[:ERROR_MAX_CHARS], raw)
 
     async def _fetch_raw(self, uid: int) -> bytes | None:
@@ -387,18 +396,16 @@ def _text_sizes(entry: "_Planned") -> dict[str, int]:
     return {text.section: text.read_bytes for text in entry.plan.texts}
 
 
-def _groups(
-    entries: Sequence["_Planned | FailedMessage"],
-) -> Iterator[list["_Planned | FailedMessage"]]:
-    """Runs of messages whose texts and files fit into memory together; a large one is alone.
+def _groups(entries: Sequence[Entry], max_bytes: int) -> Iterator[list[Entry]]:
+    """Runs of messages with that much to read together; a larger one is alone.
 
     So is one that failed, for its raw bytes.
     """
-    group: list[_Planned | FailedMessage] = []
+    group: list[Entry] = []
     total = 0
     for entry in entries:
-        size = entry.plan.read_bytes if isinstance(entry, _Planned) else GROUP_MAX_BYTES
-        if group and total + max(size, 1) > GROUP_MAX_BYTES:
+        size = entry.plan.read_bytes if isinstance(entry, _Planned) else max_bytes
+        if group and total + max(size, 1) > max_bytes:
             yield group
             group, total = [], 0
         group.append(entry)

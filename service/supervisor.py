@@ -19,6 +19,7 @@ from service.db.pool import Database, open_database
 from service.health import Health
 from service.loops import watchdog
 from service.loops.poller import MailboxPoller, Poller
+from service.mail.imap import create_capacity
 from service.settings import Settings
 from service.web.app import create_app, serve_http
 
@@ -44,7 +45,7 @@ async def serve(
 ) -> None:
     """Run the service until it is told to stop; `beside` runs with it and stops it by ending."""
     health = Health()
-    connections = trio.CapacityLimiter(settings.imap_max_connections)
+    capacity = create_capacity(settings.imap_max_connections)
     http_may_end = trio.Event()
     async with open_database(database_url) as db, trio.open_nursery() as services:
         services.start_soon(stop_on_signals, health)
@@ -56,7 +57,7 @@ async def serve(
                 await db.connect_when_reachable()
                 async with db.connection() as conn:
                     await check_schema(conn)
-            mailboxes = MailboxPoller(db, settings, keys, connections)
+            mailboxes = MailboxPoller(db, settings, keys, capacity)
             async with trio.open_nursery() as loops:
                 loops.start_soon(end_cycles, health, loops)
                 loops.start_soon(Poller(db, settings, mailboxes, health).run, name="poller")

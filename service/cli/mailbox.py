@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-import trio
 
 from service.cli.common import (
     json_option,
@@ -25,7 +24,7 @@ from service.db import mailboxes
 from service.db.pool import Connection, Database
 from service.errors import MailError, MailroomError
 from service.loops.poller import MailboxPoller
-from service.mail.imap import ImapSession
+from service.mail.imap import ImapSession, create_capacity
 from service.model import ImapConnection
 
 DEFAULT_PORTS = {"implicit": 993, "starttls": 143, "none": 143}
@@ -224,7 +223,11 @@ def test(address: str) -> None:
             secret = await mailboxes.get_secret(conn, address)
         connection = ImapConnection(**row.connection)
         password = keys.decrypt(secret).decode()
-        session = ImapSession(connection, timeout_seconds=settings.imap_timeout_seconds)
+        session = ImapSession(
+            connection,
+            timeout_seconds=settings.imap_timeout_seconds,
+            capacity=create_capacity(1),
+        )
         try:
             await _try_steps(session, connection, password, row.ingest_since)
         finally:
@@ -311,8 +314,8 @@ def poll(address: str, as_json: bool) -> None:
     keys = load_keys(settings)
 
     async def work(db: Database) -> dict[str, int]:
-        connections = trio.CapacityLimiter(settings.imap_max_connections)
-        poller = MailboxPoller(db, settings, keys, connections)
+        capacity = create_capacity(settings.imap_max_connections)
+        poller = MailboxPoller(db, settings, keys, capacity)
         async with db.transaction() as conn:
             claim = await mailboxes.claim_mailbox(conn, address)
         report = await poller.poll(claim)

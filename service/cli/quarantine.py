@@ -4,7 +4,6 @@ import dataclasses
 import sys
 
 import click
-import trio
 
 from service.cli.common import (
     json_option,
@@ -13,15 +12,17 @@ from service.cli.common import (
     print_fields,
     print_json,
     print_table,
+    printable,
     run_with_database,
 )
 from service.db import mailboxes
 from service.db import quarantine as rows
-from service.db.pool import Database
+from service.db.pool import REJECTED_ERRORS, Database
 from service.db.requests import store_requests
-from service.errors import MailError, MailroomError
+from service.errors import ClaimLost, MailError, MailroomError
 from service.intake import Limits, request_from_raw
 from service.loops.poller import MailboxPoller
+from service.mail.imap import create_capacity
 from service.settings import Settings
 
 
@@ -109,8 +110,8 @@ def replay(quarantine_ids: tuple[int, ...], everything: bool) -> None:
     keys = load_keys(settings)
 
     async def work(db: Database) -> int:
-        connections = trio.CapacityLimiter(settings.imap_max_connections)
-        poller = MailboxPoller(db, settings, keys, connections)
+        capacity = create_capacity(settings.imap_max_connections)
+        poller = MailboxPoller(db, settings, keys, capacity)
         async with db.connection() as conn:
             found = (
                 await rows.list_quarantine(conn, include_resolved=False)
@@ -135,9 +136,9 @@ async def _replay(
         outcome = await _replay_from_server(db, poller, row)
         if outcome in ("quarantined", "gone") and row.has_raw:
             outcome = await _replay_from_raw(db, settings, row)
-    except (MailError, ValueError) as error:
-        outcome = f"failed: {error}"
-    click.echo(f"{row.id}: {outcome}")
+    except (MailError, ClaimLost, *REJECTED_ERRORS) as error:
+        outcome = "failed: " + str(error).partition("\n")[0]
+    click.echo(f"{row.id}: {printable(outcome)}")
     return outcome in ("stored", "duplicate")
 
 

@@ -33,7 +33,7 @@ from service.errors import (
 from service.health import Health
 from service.intake import Limits, Outcome, Round
 from service.loops.cycle import run_cycles, shield
-from service.mail.imap import ImapSession, open_imap
+from service.mail.imap import Capacity, ImapSession, open_imap
 from service.model import Cursor
 from service.recovery import recover_stuck_requests
 from service.settings import Settings
@@ -78,12 +78,12 @@ class MailboxPoller:
     """Polls claimed mailboxes with the process's keys and its cap on connections."""
 
     def __init__(
-        self, db: Database, settings: Settings, keys: MultiFernet, connections: trio.CapacityLimiter
+        self, db: Database, settings: Settings, keys: MultiFernet, capacity: Capacity
     ) -> None:
         self._db = db
         self._settings = settings
         self._keys = keys
-        self._connections = connections
+        self._capacity = capacity
         self._limits = Limits(settings.extract_max_bytes, settings.inline_image_max_bytes)
 
     async def poll(self, claim: Claim) -> PollReport:
@@ -120,7 +120,7 @@ class MailboxPoller:
             claim.connection,
             password,
             timeout_seconds=self._settings.imap_timeout_seconds,
-            connections=self._connections,
+            capacity=self._capacity,
         ) as session:
             yield session
 

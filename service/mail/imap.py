@@ -1,29 +1,22 @@
 """IMAP mailboxes, read only: EXAMINE and BODY.PEEK, never a flag changed (RFC 3501).
 
-The only importer of imapclient. One `ImapSession` is one connection and at most one thread: each
-blocking step runs in a thread under a deadline; a step that is cancelled or too slow has its
-socket shut down, then its thread is waited for. What a server sends is bounded in bytes. Trouble
-comes out as one of the `MailError` classes.
+One `ImapSession` is one connection and at most one thread: each blocking step runs in a thread
+under a deadline; a step that is cancelled or too slow has its socket shut down, then its thread is
+waited for. Trouble comes out as one of the `MailError` classes.
 """
 
 import base64
 import imaplib
-import logging
 import os
-import re
 import socket
 import ssl
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 import trio
-from imapclient import IMAPClient
-from imapclient.datetime_util import parse_to_datetime
-from imapclient.exceptions import LoginError
-from imapclient.response_parser import parse_response
 
 from service import metrics
 from service.errors import (
@@ -34,40 +27,20 @@ from service.errors import (
     MailboxUnreachable,
     MailError,
 )
+from service.mail.imap_client import ImapClient, LoginError, Rows, cut, number, parse_to_datetime
 from service.mail.replies import decide_fetch_error, decide_login_error, decide_lost
 from service.mail.search import new_mail_criteria, uid_set
 from service.mail.structure import parse_bodystructure
 from service.model import FailedMessage, ImapConnection, Overview
 from service.outbound import refuse_inside_transaction
 
-log = logging.getLogger(__name__)
-
 T = TypeVar("T")
 
 HEADER_MAX_BYTES = 128 * 1024
-LITERAL_MAX_BYTES = 4 * 1024 * 1024
-LINE_MAX_BYTES = 16 * 1024 * 1024  # a SEARCH that names two million messages
-ANSWER_MAX_BYTES = 128 * 1024 * 1024
-# A line turns into objects of several times its size, however short it is, and counts as such.
-LINE_COST_FACTOR = 8
-LINE_COST_BYTES = 512
-# What one message's answer may hold beside its literals; 1 MiB takes a second or two to read.
-STRUCTURE_MAX_BYTES = 4 * 1024 * 1024
-WORDS_MAX_CHARS = 300
-MAX_UID = 2**32 - 1
 MAX_UIDVALIDITY = 2**63 - 1  # more than RFC 3501 allows, and what some servers make of it
 CLOSE_TIMEOUT_SECONDS = 2
 # A step may need several reads, each under the socket's own time-out.
 STEP_TIMEOUT_FACTOR = 2
-
-# Names are case-insensitive (RFC 3501 section 9), and some servers have no words after "OK";
-# imaplib knows names in upper case with a space behind.
-_NUMBER = re.compile(rb"-?\d+")
-_NUMBERS = re.compile(rb"[-\d ]*")
-_RESPONSE_NAME = re.compile(rb"(?:\* (?:\d+ )?|[A-Z]{4}\d+ )[A-Za-z-]+(?=[ \r])")
-
-# imaplib's own limit of 1,000,000 bytes is below the BODYSTRUCTURE of a mail with many parts.
-imaplib._MAXLINE = LINE_MAX_BYTES  # type: ignore[attr-defined]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,171 +51,34 @@ class Folder:
     uidvalidity: int | None
 
 
-class _Imap4(imaplib.IMAP4):
-    """imaplib on a socket that is connected already, with a bound on what the server may send."""
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """What the sessions of a process share.
 
-    def __init__(self, sock: socket.socket, host: str) -> None:
-        self._connected = sock
-        self.bytes_left = ANSWER_MAX_BYTES
-        super().__init__(host)
-
-    def _create_socket(self, _timeout: float | None) -> socket.socket:
-        return self._connected
-
-    def read(self, size: int) -> bytes:
-        if size > LITERAL_MAX_BYTES:
-            raise self.abort(f"the server sent a literal of {size} bytes, far more than asked for")
-        data = super().read(size)
-        if len(data) < size:
-            raise self.abort("the connection ended in the middle of a literal")
-        self._count(size)
-        return data
-
-    def readline(self) -> bytes:
-        try:
-            line = super().readline()
-        except self.error as error:  # too long: what follows is in the middle of it
-            raise self.abort(str(error)) from None
-        if not line:
-            raise self.abort("the server closed the connection")
-        self._count(LINE_COST_BYTES + LINE_COST_FACTOR * len(line))
-        name = _RESPONSE_NAME.match(line)
-        if name is None:
-            return line
-        rest = line[name.end() :]
-        return name[0].upper() + (b" \r\n" if rest == b"\r\n" else rest)
-
-    def _count(self, size: int) -> None:
-        self.bytes_left -= size
-        if self.bytes_left < 0:
-            raise self.abort("the server sent far more than one command asks for")
-
-    def _log(self, _line: str) -> None:
-        """imaplib keeps the last lines of both sides, with the password among them."""
-
-
-class _Client(IMAPClient):  # type: ignore[misc]
-    """IMAPClient on a connected socket, with a FETCH that can be trusted on UIDs."""
-
-    def __init__(self, sock: socket.socket, host: str) -> None:
-        self._connected = sock
-        self._is_abandoned = False
-        super().__init__(host, ssl=False)
-        # IMAPClient has imaplib format every response for a log line, literals included.
-        self._imap.debug = 0
-
-    def _create_IMAP4(self) -> _Imap4:  # noqa: N802
-        return _Imap4(self._connected, self.host)
-
-    def _set_read_timeout(self) -> None:
-        """The socket came with its time-out."""
-
-    def allow_next_answer(self) -> None:
-        """Before each step: room for its answers, and nothing left of what nobody asked for."""
-        self._imap.bytes_left = ANSWER_MAX_BYTES
-        self._imap.untagged_responses.clear()
-
-    def abandon(self) -> None:
-        """Nobody waits for this step any more."""
-        self._is_abandoned = True
-
-    def _process_select_response(self, responses: Mapping[str, Any]) -> dict[str, int | None]:
-        """What EXAMINE said in numbers; IMAPClient's own raises on what is none."""
-        return {name: _number(values[-1]) for name, values in responses.items()}
-
-    def uid_search(self, criteria: Sequence[Any]) -> list[int]:
-        """Ascending UIDs, also when the server answers in several SEARCH lines."""
-        typ, data = self._imap.uid("SEARCH", *_search_arguments(criteria))
-        self._checkok("SEARCH", typ, data)
-        uids = {uid for line in data if line is not None for uid in _numbers(line)}
-        possible = sorted(uid for uid in uids if 0 < uid <= MAX_UID)
-        if len(possible) < len(uids):
-            log.warning("%s: SEARCH named UIDs that no message can have", self.host)
-        return possible
-
-    def uid_fetch(self, uids: Sequence[int], items: Sequence[str]) -> dict[int, dict[bytes, Any]]:
-        """FETCH by UID: what came of these messages, by UID and upper-case item. FetchRefused.
-
-        IMAPClient's own merges by sequence number, which may mean another message by now, and
-        gives up all answers for one that makes no sense, be it about a message not asked for.
-        """
-        typ, data = self._imap.uid("FETCH", uid_set(uids), f"({' '.join(items)})")
-        self._checkok("FETCH", typ, data)
-        rows: dict[int, dict[bytes, Any]] = {}
-        nonsense: str | None = None
-        for records in _answers(data):
-            if self._is_abandoned:
-                raise self._imap.abort("nobody waits for this answer any more")
-            try:
-                uid, row = _parse_answer(records)
-            except (imaplib.IMAP4.error, ValueError, RecursionError) as error:
-                nonsense = f"the answer to FETCH makes no sense: {error}"
-            else:
-                if uid is not None and uid in uids:
-                    rows.setdefault(uid, {}).update(row)
-        if nonsense is not None and len(rows) < len(uids):
-            raise FetchRefused(_cut(nonsense))
-        return rows
-
-
-def _search_arguments(criteria: Sequence[Any]) -> list[bytes]:
-    return [
-        item.strftime("%d-%b-%Y").encode("ascii") if hasattr(item, "strftime") else item.encode()
-        for item in criteria
-    ]
-
-
-def _numbers(line: bytes) -> Iterator[int]:
-    """The numbers of a SEARCH line. ValueError for one that holds anything else."""
-    if not _NUMBERS.fullmatch(line):
-        raise ValueError(f"SEARCH gave {line[:80]!r}")
-    return (int(word[0][:19]) for word in _NUMBER.finditer(line))
-
-
-def _number(value: object) -> int | None:
-    """A number of a response, also in quotes or as a literal; None for anything else."""
-    digits = value if isinstance(value, bytes) else str(value).encode()
-    return int(digits) if digits.isdigit() and len(digits) < 20 else None
-
-
-def _answers(data: Sequence[Any]) -> Iterator[list[Any]]:
-    """imaplib's records of one FETCH response after the other; only its last line is bare bytes."""
-    records: list[Any] = []
-    for record in data:
-        records.append(record)
-        if isinstance(record, bytes):
-            yield records
-            records = []
-
-
-def _parse_answer(records: Sequence[Any]) -> tuple[int | None, dict[bytes, Any]]:
-    """UID and items of one FETCH response; no UID for one without anything of a message's body.
-
-    ValueError, RecursionError or imapclient's ProtocolError when it makes no sense.
+    `connections` caps the connections. `parsing` lets one thread at a time make sense of answers:
+    several would win nothing under the interpreter's lock, but keep the event loop, and with it
+    every open transaction, waiting for its turn.
     """
-    size = sum(len(record if isinstance(record, bytes) else record[0]) for record in records)
-    if size > STRUCTURE_MAX_BYTES:
-        raise ValueError(f"{size} bytes for the structure of one message")
-    _, *values = parse_response(records)
-    if len(values) != 1 or not isinstance(values[0], tuple) or len(values[0]) % 2:
-        raise ValueError("it is not one list of items and values")
-    pairs = zip(values[0][::2], values[0][1::2], strict=True)
-    row = {name.upper(): value for name, value in pairs if isinstance(name, bytes)}
-    if not any(name.startswith(b"BODY") for name in row):
-        return None, {}  # a change of flags and the like, which comes unasked
-    uid = _number(row.get(b"UID"))
-    if uid is None:
-        raise ValueError("the server answered without UID")
-    return uid, row
+
+    connections: trio.CapacityLimiter
+    parsing: trio.CapacityLimiter
+
+
+def create_capacity(max_connections: int) -> Capacity:
+    """The capacity of one process."""
+    return Capacity(trio.CapacityLimiter(max_connections), trio.CapacityLimiter(1))
 
 
 class ImapSession:
     """One connection. Use `open_imap`; `mailbox test` takes the steps one by one."""
 
-    def __init__(self, connection: ImapConnection, *, timeout_seconds: float) -> None:
+    def __init__(
+        self, connection: ImapConnection, *, timeout_seconds: float, capacity: Capacity
+    ) -> None:
         self._connection = connection
         self._timeout_seconds = timeout_seconds
         self._thread = trio.CapacityLimiter(1)
+        self._parsing = capacity.parsing
         self._socket: socket.socket | None = None
         self._line: socket.socket | None = None
         self._client: Any = None
@@ -305,7 +141,7 @@ class ImapSession:
         try:
             if tls == "implicit":
                 sock = ssl.create_default_context().wrap_socket(sock, server_hostname=host)
-            self._client = _Client(sock, host)
+            self._client = ImapClient(sock, host)
             if tls == "starttls":
                 self._client.starttls(ssl.create_default_context())
         except ssl.SSLCertVerificationError as error:
@@ -399,64 +235,81 @@ class ImapSession:
 
         FetchRefused when the answer as a whole cannot be used.
         """
-        return await self._step(self._fetch_overviews, uids)
-
-    def _fetch_overviews(self, uids: Sequence[int]) -> list[Overview | FailedMessage]:
         header = f"BODY.PEEK[HEADER]<0.{HEADER_MAX_BYTES}>"
-        rows = self._fetch(uids, [header, "BODYSTRUCTURE", "INTERNALDATE", "RFC822.SIZE"])
-        return [_overview(uid, rows[uid]) for uid in sorted(uids) if uid in rows]
+        items = [header, "BODYSTRUCTURE", "INTERNALDATE", "RFC822.SIZE"]
+
+        def read(rows: Rows) -> list[Overview | FailedMessage]:
+            return [_overview(uid, rows[uid]) for uid in sorted(uids) if uid in rows]
+
+        return await self._fetch(uids, items, read)
 
     async def fetch_sections(
         self, uids: Sequence[int], sections: Mapping[str, int]
     ) -> dict[int, dict[str, bytes]]:
         """The first `sections[s]` encoded bytes of each section of each message."""
-        return await self._step(self._fetch_sections, uids, sections)
-
-    def _fetch_sections(
-        self, uids: Sequence[int], sections: Mapping[str, int]
-    ) -> dict[int, dict[str, bytes]]:
         items = [f"BODY.PEEK[{section}]<0.{size}>" for section, size in sections.items()]
-        rows = self._fetch(uids, items)
-        return {
-            uid: {section: _literal(row, section, 0) for section in sections}
-            for uid, row in rows.items()
-        }
+
+        def read(rows: Rows) -> dict[int, dict[str, bytes]]:
+            return {
+                uid: {section: _literal(row, section, 0) for section in sections}
+                for uid, row in rows.items()
+            }
+
+        return await self._fetch(uids, items, read)
 
     async def fetch_slice(self, uid: int, section: str, offset: int, size: int) -> bytes:
         """Up to `size` encoded bytes of one section from `offset`; section "" is all of it."""
-        return await self._step(self._fetch_slice, uid, section, offset, size)
 
-    def _fetch_slice(self, uid: int, section: str, offset: int, size: int) -> bytes:
-        rows = self._fetch([uid], [f"BODY.PEEK[{section}]<{offset}.{size}>"])
-        if uid not in rows:
-            raise FetchRefused("FETCH gives nothing of the message")
-        data = _literal(rows[uid], section, offset)
-        if len(data) > size:
-            raise FetchRefused(f"FETCH gave {len(data)} bytes where {size} were asked for")
-        return data
+        def read(rows: Rows) -> bytes:
+            if uid not in rows:
+                raise FetchRefused("FETCH gives nothing of the message")
+            data = _literal(rows[uid], section, offset)
+            if len(data) > size:
+                raise FetchRefused(f"FETCH gave {len(data)} bytes where {size} were asked for")
+            return data
 
-    def _fetch(self, uids: Sequence[int], items: Sequence[str]) -> dict[int, dict[bytes, Any]]:
+        return await self._fetch([uid], [f"BODY.PEEK[{section}]<{offset}.{size}>"], read)
+
+    async def _fetch(
+        self, uids: Sequence[int], items: Sequence[str], read: Callable[[Rows], T]
+    ) -> T:
+        """One FETCH: off the wire in this session's thread, then made sense of in turn."""
+        records = await self._step(self._fetch_records, uids, items)
+
+        def parse() -> T:
+            return read(self._client.parse_fetch(records, uids))
+
+        return await self._step(parse, limiter=self._parsing)
+
+    def _fetch_records(self, uids: Sequence[int], items: Sequence[str]) -> list[Any]:
         try:
-            rows: dict[int, dict[bytes, Any]] = self._client.uid_fetch(uids, items)
-        except (imaplib.IMAP4.abort, OSError, MailError):
+            records: list[Any] = self._client.uid_fetch(uids, items)
+        except imaplib.IMAP4.abort:
             raise
         except imaplib.IMAP4.error as error:  # NO or BAD
             raise decide_fetch_error(self._words(error).removeprefix("FETCH failed: ")) from error
-        return rows
+        return records
 
-    async def in_thread(self, function: Callable[..., T], *args: object) -> T:
-        """Run a long computation in this session's thread."""
-        return await trio.to_thread.run_sync(function, *args, limiter=self._thread)
+    async def compute(self, function: Callable[..., T], *args: object) -> T:
+        """Run a long computation in a thread, in turn with the other sessions."""
+        return await trio.to_thread.run_sync(function, *args, limiter=self._parsing)
 
-    async def _step(self, function: Callable[..., T], *args: object) -> T:
+    async def _step(
+        self,
+        function: Callable[..., T],
+        *args: object,
+        limiter: trio.CapacityLimiter | None = None,
+    ) -> T:
         """Run one blocking step under its deadline, errors mapped to ours."""
         refuse_inside_transaction(f"an IMAP command to {self._connection.host}")
         limit_seconds = self._timeout_seconds * STEP_TIMEOUT_FACTOR
         with trio.move_on_after(limit_seconds):
-            return await self._run(function, *args)
+            return await self._run(function, *args, limiter=limiter or self._thread)
         raise ConnectionLost(f"no complete answer within {limit_seconds:g} s")
 
-    async def _run(self, function: Callable[..., T], *args: object) -> T:
+    async def _run(
+        self, function: Callable[..., T], *args: object, limiter: trio.CapacityLimiter
+    ) -> T:
         ended = trio.Event()
         token = trio.lowlevel.current_trio_token()
 
@@ -486,7 +339,7 @@ class ImapSession:
                 token.run_sync_soon(ended.set)
 
         try:
-            return await trio.to_thread.run_sync(step, limiter=self._thread, abandon_on_cancel=True)
+            return await trio.to_thread.run_sync(step, limiter=limiter, abandon_on_cancel=True)
         except trio.Cancelled:
             self._usable = False
             self._shut_down()
@@ -500,7 +353,7 @@ class ImapSession:
         text = text[2:-1] if text[:2] in ("b'", 'b"') else text
         for secret in self._secrets:
             text = text.replace(secret, "***")
-        return _cut(text)
+        return cut(text)
 
     def _shut_down(self) -> None:
         if self._client is not None:
@@ -514,7 +367,7 @@ class ImapSession:
         with trio.move_on_after(CLOSE_TIMEOUT_SECONDS, shield=True):
             if self._usable:
                 with suppress(MailError):
-                    await self._run(self._client.logout)
+                    await self._run(self._client.logout, limiter=self._thread)
         self._shut_down()
         if self._client is not None:
             with suppress(OSError, ValueError):
@@ -530,11 +383,11 @@ async def open_imap(
     password: str,
     *,
     timeout_seconds: float,
-    connections: trio.CapacityLimiter,
+    capacity: Capacity,
 ) -> AsyncIterator[ImapSession]:
-    """Connect, TLS, login. `connections` caps the connections of this process."""
-    async with connections:
-        session = ImapSession(connection, timeout_seconds=timeout_seconds)
+    """Connect, TLS, login."""
+    async with capacity.connections:
+        session = ImapSession(connection, timeout_seconds=timeout_seconds, capacity=capacity)
         try:
             with metrics.IMAP_CONNECTIONS.track_inprogress():
                 await session.connect()
@@ -571,8 +424,8 @@ def _overview(uid: int, row: Mapping[bytes, Any]) -> Overview | FailedMessage:
         structure = parse_bodystructure(row[b"BODYSTRUCTURE"])
         header = _literal(row, "HEADER", 0)
     except Exception as error:  # whatever a hostile structure finds: it costs this mail only
-        return FailedMessage(uid, "parse", _cut(str(error) or type(error).__name__))
-    return Overview(uid, header, structure, received_at, _number(row.get(b"RFC822.SIZE")) or 0)
+        return FailedMessage(uid, "parse", cut(str(error) or type(error).__name__))
+    return Overview(uid, header, structure, received_at, number(row.get(b"RFC822.SIZE")) or 0)
 
 
 def _received_at(value: object) -> datetime | None:
@@ -605,7 +458,3 @@ def _cause(error: OSError) -> str:
     while isinstance(cause, BaseExceptionGroup):
         cause = cause.exceptions[0]
     return getattr(cause, "strerror", None) or error.strerror or str(error)
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= WORDS_MAX_CHARS else text[:WORDS_MAX_CHARS] + "…"

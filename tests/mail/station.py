@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-import trio
 from cryptography.fernet import Fernet, MultiFernet
 
 from service.db.mailboxes import Mailbox, claim_mailbox, get_mailbox, insert_mailbox
 from service.db.pool import Database, open_database
 from service.loops.poller import MailboxPoller, PollReport
+from service.mail.imap import create_capacity
 from service.model import ImapConnection
 from service.settings import Settings
 
@@ -65,4 +65,4 @@ async def open_station(database_url: str, **settings: Any) -> AsyncIterator[Stat
     chosen = Settings.load(**{"imap_timeout_seconds": 2, **settings})
     async with open_database(database_url) as db:
         await db.connect()
-        yield Station(db, keys, MailboxPoller(db, chosen, keys, trio.CapacityLimiter(40)))
+        yield Station(db, keys, MailboxPoller(db, chosen, keys, create_capacity(40)))
