@@ -7,13 +7,9 @@ batch and goes to the quarantine alone; a lost connection ends the round.
 """
 
 import logging
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
-from datetime import datetime
-from tempfile import TemporaryFile
-from typing import BinaryIO, Literal, TypeVar
+from typing import Literal, TypeVar
 
 import trio
 
@@ -23,48 +19,23 @@ from service.db.pool import REJECTED_ERRORS, Database
 from service.db.quarantine import insert_quarantined, list_retryable, resolve_message
 from service.db.requests import find_fingerprints, is_stored, store_requests
 from service.errors import ConnectionLost, FetchRefused
-from service.mail.compose import Draft, compose, finish
+from service.mail.compose import Draft
 from service.mail.imap import ImapSession
-from service.mail.structure import parse_raw_structure
-from service.mail.text import TransferDecoder, decode_transfer
-from service.mail.triage import Plan, PlannedFile, plan_parts, worth_reading
-from service.model import Cursor, FailedMessage, NewRequest, Overview, Part, Stage
+from service.mail.message import Planned, compose_all, finish_all, plan_message
+from service.mail.reader import PartReader
+from service.model import Cursor, FailedMessage, Limits, NewRequest, Overview, Stage
 
 log = logging.getLogger(__name__)
 
 BATCH_MESSAGES = 200
 GROUP_MAX_BYTES = 8 * 1024 * 1024
 COMPOSE_BYTES = 256 * 1024  # a thread cannot be cancelled, and HTML takes a second a MiB
-SLICE_BYTES = 1024 * 1024
-SECTIONS_PER_FETCH = 50
 RETRIES_PER_ROUND = 10
 MAX_FAILED_IN_A_ROW = 10
 ERROR_MAX_CHARS = 500
 
-T = TypeVar("T")
-Content = bytes | BinaryIO
 Outcome = Literal["stored", "duplicate", "quarantined", "too_old", "gone"]
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """The byte limits of the triage."""
-
-    max_file_bytes: int
-    inline_image_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class _Planned:
-    overview: Overview
-    plan: Plan
-
-    @property
-    def uid(self) -> int:
-        return self.overview.uid
-
-
-Entry = TypeVar("Entry", bound=_Planned | FailedMessage)
+Entry = TypeVar("Entry", bound=Planned | FailedMessage)
 
 
 class Round:
@@ -81,6 +52,7 @@ class Round:
         self._session = session
         self._claim = claim
         self._limits = limits
+        self._reader = PartReader(session, limits.max_file_bytes)
         self._uidvalidity = 0
         self._cursor_uid = 0
 
@@ -175,14 +147,16 @@ class Round:
         return [uid for uid in uids if uid not in self.outcomes]
 
     async def _take_batch(self, uids: Sequence[int]) -> None:
-        entries: list[_Planned | FailedMessage] = []
+        entries: list[Planned | FailedMessage] = []
         found = await self._session.fetch_overviews(uids)
         await self._check_gone(set(uids) - {overview.uid for overview in found})
         for overview in found:
-            if isinstance(overview, FailedMessage) or not self._is_too_old(overview):
-                entries.append(self._plan(overview))
-            else:
+            if isinstance(overview, FailedMessage):
+                entries.append(overview)
+            elif self._is_too_old(overview):
                 self._record(overview.uid, "too_old")
+            else:
+                entries.append(plan_message(overview, self._limits))
         for group in _groups(entries, GROUP_MAX_BYTES):
             await self._take_group(group)
         if self._cursor_uid < uids[-1]:
@@ -202,29 +176,21 @@ class Round:
         since = self._claim.ingest_since
         return since is not None and overview.received_at < since
 
-    def _plan(self, overview: Overview | FailedMessage) -> "_Planned | FailedMessage":
-        if isinstance(overview, FailedMessage):
-            return overview
-        try:
-            return _Planned(overview, plan_message(overview.structure, self._limits))
-        except Exception as error:  # whatever a hostile structure finds: it costs this mail only
-            return FailedMessage(overview.uid, "parse", repr(error))
-
-    async def _take_group(self, group: Sequence["_Planned | FailedMessage"]) -> None:
+    async def _take_group(self, group: Sequence[Planned | FailedMessage]) -> None:
         """Pass 2 for one group, and its rows: texts, then the files of what is not stored yet."""
-        planned = [entry for entry in group if isinstance(entry, _Planned)]
-        texts = await self._fetch_alike({entry.uid: _text_sizes(entry) for entry in planned})
+        planned = [entry for entry in group if isinstance(entry, Planned)]
+        texts = await self._reader.fetch_texts(planned)
         composed = [
             entry
             for run in _groups(planned, COMPOSE_BYTES)
-            for entry in await self._session.compute(_compose_all, run, texts)
+            for entry in await self._session.compute(compose_all, run, texts)
         ]
         _refuse_failures_among_others([*group, *composed], len(group))
         drafts = [entry for entry in composed if isinstance(entry, Draft)]
         with ExitStack() as spools:
             fresh = await self._leave_out_stored(drafts)
-            files = await self._fetch_files(fresh, spools)
-            finished = await self._session.compute(_finish_all, fresh, files)
+            files = await self._reader.fetch_files(fresh, spools)
+            finished = await self._session.compute(finish_all, fresh, files)
             _refuse_failures_among_others(finished, len(group))
             results = [
                 await self._failed(one.uid, one.stage, one.error)
@@ -249,81 +215,12 @@ class Round:
                 fresh.append(draft)
         return fresh
 
-    async def _fetch_alike(
-        self, wanted: Mapping[int, Mapping[str, int]]
-    ) -> dict[int, dict[str, bytes]]:
-        """Encoded bytes by UID and section; messages that want the same sections share a FETCH."""
-        alike: defaultdict[tuple[tuple[str, int], ...], list[int]] = defaultdict(list)
-        for uid, sections in wanted.items():
-            for chunk in _chunks(tuple(sections.items()), SECTIONS_PER_FETCH):
-                alike[chunk].append(uid)
-        answers: dict[int, dict[str, bytes]] = {uid: {} for uid in wanted}
-        for chunk, uids in alike.items():
-            found = await self._session.fetch_sections(uids, dict(chunk))
-            if len(found) < len(uids):
-                raise FetchRefused("FETCH gives nothing of the message's text or files")
-            for uid, encoded in found.items():
-                answers[uid].update(encoded)
-        return answers
-
-    async def _fetch_files(
-        self, drafts: Sequence[Draft], spools: ExitStack
-    ) -> dict[int, dict[str, Content]]:
-        """Decoded contents by UID and section of the files that the triage wants."""
-        wanted = {draft.uid: [file for file in draft.files if file.wanted] for draft in drafts}
-        heads = await self._fetch_alike(
-            {
-                uid: {file.section: SLICE_BYTES for file in files if file.size_bytes < SLICE_BYTES}
-                for uid, files in wanted.items()
-            }
-        )
-        contents: dict[int, dict[str, Content]] = {}
-        for uid, files in wanted.items():
-            contents[uid] = {}
-            for file in files:
-                head = heads[uid].pop(file.section, None)
-                if head is not None and len(head) < SLICE_BYTES:
-                    contents[uid][file.section] = decode_transfer(head, file.encoding)
-                else:
-                    contents[uid][file.section] = await self._fetch_large(uid, file, spools)
-        return contents
-
-    async def _fetch_large(self, uid: int, file: PlannedFile, spools: ExitStack) -> Content:
-        """Read a part slice by slice into a file; only its first slice if that is no document."""
-        decoder = TransferDecoder(file.encoding)
-        spool = spools.enter_context(TemporaryFile())  # noqa: SIM115
-        offset = 0
-        while True:
-            data = await self._session.fetch_slice(uid, file.section, offset, SLICE_BYTES)
-            decoded = decoder.feed(data)
-            if offset == 0 and not worth_reading(file, decoded):
-                return decoded
-            spool.write(decoded)
-            if spool.tell() > self._limits.max_file_bytes:
-                return spool  # enough to see that it is too large
-            offset += len(data)
-            if len(data) < SLICE_BYTES:
-                spool.write(decoder.finish())
-                return spool
-
     async def _failed(self, uid: int, stage: Stage, error: object) -> FailedMessage:
         """A failed message, with its raw bytes when they can be had."""
-        try:
-            raw = await self._fetch_raw(uid)
-        except FetchRefused:
-            raw = None
+        raw = await self._reader.fetch_raw(uid)
         # PostgreSQL's second line quotes the row, which is the mail.
         reason = str(error).partition("\n")[0] or type(error).__name__
         return FailedMessage(uid, stage, reason[:ERROR_MAX_CHARS], raw)
-
-    async def _fetch_raw(self, uid: int) -> bytes | None:
-        raw = bytearray()
-        while len(raw) <= self._limits.max_file_bytes:
-            data = await self._session.fetch_slice(uid, "", len(raw), SLICE_BYTES)
-            raw += data
-            if len(data) < SLICE_BYTES:
-                return bytes(raw) or None
-        return None
 
     async def _store(self, outcomes: Sequence[NewRequest | FailedMessage], *, upto: int) -> None:
         """Write a group; what the database will not have is found one by one."""
@@ -368,34 +265,6 @@ class Round:
         metrics.MESSAGES.labels(outcome).inc()
 
 
-def plan_message(structure: Part, limits: Limits) -> Plan:
-    """The triage's plan under the service's limits."""
-    return plan_parts(
-        structure,
-        max_file_bytes=limits.max_file_bytes,
-        inline_image_bytes=limits.inline_image_bytes,
-    )
-
-
-def request_from_raw(raw: bytes, uid: int, received_at: datetime, limits: Limits) -> NewRequest:
-    """The same request from a whole message as from a server. ValueError if it makes no sense."""
-    structure, sections = parse_raw_structure(raw)
-    plan = plan_message(structure, limits)
-    header = raw.replace(b"\r\n", b"\n").partition(b"\n\n")[0].replace(b"\n", b"\r\n") + b"\r\n\r\n"
-    texts = {text.section: sections[text.section][: text.read_bytes] for text in plan.texts}
-    draft = compose(header, uid, received_at, plan, texts)
-    contents = {
-        file.section: decode_transfer(sections[file.section], file.encoding)
-        for file in draft.files
-        if file.wanted
-    }
-    return finish(draft, contents)
-
-
-def _text_sizes(entry: "_Planned") -> dict[str, int]:
-    return {text.section: text.read_bytes for text in entry.plan.texts}
-
-
 def _groups(entries: Sequence[Entry], max_bytes: int) -> Iterator[list[Entry]]:
     """Runs of messages with that much to read together; a larger one is alone.
 
@@ -404,7 +273,7 @@ def _groups(entries: Sequence[Entry], max_bytes: int) -> Iterator[list[Entry]]:
     group: list[Entry] = []
     total = 0
     for entry in entries:
-        size = entry.plan.read_bytes if isinstance(entry, _Planned) else max_bytes
+        size = entry.plan.read_bytes if isinstance(entry, Planned) else max_bytes
         if group and total + max(size, 1) > max_bytes:
             yield group
             group, total = [], 0
@@ -421,47 +290,3 @@ def _refuse_failures_among_others(entries: Iterable[object], group_size: int) ->
     """
     if group_size > 1 and any(isinstance(entry, FailedMessage) for entry in entries):
         raise FetchRefused("a message of several cannot be parsed")
-
-
-def _chunks(items: tuple[T, ...], size: int) -> Iterator[tuple[T, ...]]:
-    for start in range(0, len(items), size):
-        yield items[start : start + size]
-
-
-def _compose_all(
-    planned: Sequence["_Planned"], texts: Mapping[int, Mapping[str, bytes]]
-) -> list[Draft | FailedMessage]:
-    composed: list[Draft | FailedMessage] = []
-    for entry in planned:
-        overview = entry.overview
-        try:
-            composed.append(
-                compose(
-                    overview.header,
-                    overview.uid,
-                    overview.received_at,
-                    entry.plan,
-                    texts[overview.uid],
-                )
-            )
-        except Exception as error:  # whatever a hostile mail finds: it costs this mail only
-            composed.append(_unparsable(overview.uid, error))
-    return composed
-
-
-def _finish_all(
-    drafts: Sequence[Draft], contents: Mapping[int, Mapping[str, Content]]
-) -> list[NewRequest | FailedMessage]:
-    finished: list[NewRequest | FailedMessage] = []
-    for draft in drafts:
-        try:
-            finished.append(finish(draft, contents[draft.uid]))
-        except Exception as error:
-            finished.append(_unparsable(draft.uid, error))
-    return finished
-
-
-def _unparsable(uid: int, error: Exception) -> FailedMessage:
-    """A fault of ours, met by a hostile mail: the traceback is for those who can mend it."""
-    log.warning("message UID %s cannot be parsed", uid, exc_info=error)
-    return FailedMessage(uid, "parse", repr(error))

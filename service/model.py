@@ -33,6 +33,14 @@ class ImapConnection:
 
 
 @dataclass(frozen=True, slots=True)
+class Limits:
+    """The byte limits of the triage."""
+
+    max_file_bytes: int
+    inline_image_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class Cursor:
     """How far a folder has been read: every UID up to `uid` is stored or in quarantine."""
 

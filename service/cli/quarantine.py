@@ -20,9 +20,10 @@ from service.db import quarantine as rows
 from service.db.pool import REJECTED_ERRORS, Database
 from service.db.requests import store_requests
 from service.errors import ClaimLost, MailError, MailroomError
-from service.intake import Limits, request_from_raw
 from service.loops.poller import MailboxPoller
 from service.mail.imap import create_capacity
+from service.mail.message import request_from_raw
+from service.model import Limits
 from service.settings import Settings
 
 

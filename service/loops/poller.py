@@ -31,10 +31,10 @@ from service.errors import (
     MailboxThrottled,
 )
 from service.health import Health
-from service.intake import Limits, Outcome, Round
+from service.intake import Outcome, Round
 from service.loops.cycle import run_cycles, shield
 from service.mail.imap import Capacity, ImapSession, open_imap
-from service.model import Cursor
+from service.model import Cursor, Limits
 from service.recovery import recover_stuck_requests
 from service.settings import Settings
 

@@ -10,7 +10,8 @@ import imaplib
 import os
 import socket
 import ssl
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -39,6 +40,7 @@ T = TypeVar("T")
 HEADER_MAX_BYTES = 128 * 1024
 MAX_UIDVALIDITY = 2**63 - 1  # more than RFC 3501 allows, and what some servers make of it
 CLOSE_TIMEOUT_SECONDS = 2
+SLICE_SECONDS = 0.1
 # A step may need several reads, each under the socket's own time-out.
 STEP_TIMEOUT_FACTOR = 2
 
@@ -236,50 +238,38 @@ class ImapSession:
         FetchRefused when the answer as a whole cannot be used.
         """
         header = f"BODY.PEEK[HEADER]<0.{HEADER_MAX_BYTES}>"
-        items = [header, "BODYSTRUCTURE", "INTERNALDATE", "RFC822.SIZE"]
-
-        def read(rows: Rows) -> list[Overview | FailedMessage]:
-            return [_overview(uid, rows[uid]) for uid in sorted(uids) if uid in rows]
-
-        return await self._fetch(uids, items, read)
+        rows = await self._fetch(uids, [header, "BODYSTRUCTURE", "INTERNALDATE", "RFC822.SIZE"])
+        found: list[Overview | FailedMessage] = []
+        await self._in_turns(_read_overviews(rows, found))
+        return found
 
     async def fetch_sections(
         self, uids: Sequence[int], sections: Mapping[str, int]
     ) -> dict[int, dict[str, bytes]]:
         """The first `sections[s]` encoded bytes of each section of each message."""
         items = [f"BODY.PEEK[{section}]<0.{size}>" for section, size in sections.items()]
-
-        def read(rows: Rows) -> dict[int, dict[str, bytes]]:
-            return {
-                uid: {section: _literal(row, section, 0) for section in sections}
-                for uid, row in rows.items()
-            }
-
-        return await self._fetch(uids, items, read)
+        rows = await self._fetch(uids, items)
+        return {
+            uid: {section: _literal(row, section, 0) for section in sections}
+            for uid, row in rows.items()
+        }
 
     async def fetch_slice(self, uid: int, section: str, offset: int, size: int) -> bytes:
         """Up to `size` encoded bytes of one section from `offset`; section "" is all of it."""
+        rows = await self._fetch([uid], [f"BODY.PEEK[{section}]<{offset}.{size}>"])
+        if uid not in rows:
+            raise FetchRefused("FETCH gives nothing of the message")
+        data = _literal(rows[uid], section, offset)
+        if len(data) > size:
+            raise FetchRefused(f"FETCH gave {len(data)} bytes where {size} were asked for")
+        return data
 
-        def read(rows: Rows) -> bytes:
-            if uid not in rows:
-                raise FetchRefused("FETCH gives nothing of the message")
-            data = _literal(rows[uid], section, offset)
-            if len(data) > size:
-                raise FetchRefused(f"FETCH gave {len(data)} bytes where {size} were asked for")
-            return data
-
-        return await self._fetch([uid], [f"BODY.PEEK[{section}]<{offset}.{size}>"], read)
-
-    async def _fetch(
-        self, uids: Sequence[int], items: Sequence[str], read: Callable[[Rows], T]
-    ) -> T:
-        """One FETCH: off the wire in this session's thread, then made sense of in turn."""
+    async def _fetch(self, uids: Sequence[int], items: Sequence[str]) -> Rows:
+        """One FETCH: off the wire under its deadline, then made sense of in turns."""
         records = await self._step(self._fetch_records, uids, items)
-
-        def parse() -> T:
-            return read(self._client.parse_fetch(records, uids))
-
-        return await self._step(parse, limiter=self._parsing)
+        rows: Rows = {}
+        await self._in_turns(self._client.parse_fetch(records, rows, uids))
+        return rows
 
     def _fetch_records(self, uids: Sequence[int], items: Sequence[str]) -> list[Any]:
         try:
@@ -294,22 +284,25 @@ class ImapSession:
         """Run a long computation in a thread, in turn with the other sessions."""
         return await trio.to_thread.run_sync(function, *args, limiter=self._parsing)
 
-    async def _step(
-        self,
-        function: Callable[..., T],
-        *args: object,
-        limiter: trio.CapacityLimiter | None = None,
-    ) -> T:
+    async def _in_turns(self, work: Iterator[None]) -> None:
+        """Run a long computation slice by slice, so that no mailbox keeps the others from theirs.
+
+        Waiting for a turn is not the server's fault: nothing but the poll's deadline bounds it.
+        """
+        has_more = True
+        while has_more:
+            async with self._parsing:
+                has_more = await self._run(_work_on, work)
+
+    async def _step(self, function: Callable[..., T], *args: object) -> T:
         """Run one blocking step under its deadline, errors mapped to ours."""
         refuse_inside_transaction(f"an IMAP command to {self._connection.host}")
         limit_seconds = self._timeout_seconds * STEP_TIMEOUT_FACTOR
         with trio.move_on_after(limit_seconds):
-            return await self._run(function, *args, limiter=limiter or self._thread)
+            return await self._run(function, *args)
         raise ConnectionLost(f"no complete answer within {limit_seconds:g} s")
 
-    async def _run(
-        self, function: Callable[..., T], *args: object, limiter: trio.CapacityLimiter
-    ) -> T:
+    async def _run(self, function: Callable[..., T], *args: object) -> T:
         ended = trio.Event()
         token = trio.lowlevel.current_trio_token()
 
@@ -339,7 +332,7 @@ class ImapSession:
                 token.run_sync_soon(ended.set)
 
         try:
-            return await trio.to_thread.run_sync(step, limiter=limiter, abandon_on_cancel=True)
+            return await trio.to_thread.run_sync(step, limiter=self._thread, abandon_on_cancel=True)
         except trio.Cancelled:
             self._usable = False
             self._shut_down()
@@ -367,7 +360,7 @@ class ImapSession:
         with trio.move_on_after(CLOSE_TIMEOUT_SECONDS, shield=True):
             if self._usable:
                 with suppress(MailError):
-                    await self._run(self._client.logout, limiter=self._thread)
+                    await self._run(self._client.logout)
         self._shut_down()
         if self._client is not None:
             with suppress(OSError, ValueError):
@@ -412,6 +405,19 @@ def _spellings(username: str, password: str) -> list[str]:
     plain = base64.b64encode(f"\0{username}\0{password}".encode(errors="replace")).decode()
     shown = (repr(spelling.encode(errors="replace"))[2:-1] for spelling in (password, quoted))
     return sorted({password, quoted, plain, *shown}, key=len, reverse=True)
+
+
+def _work_on(work: Iterator[None]) -> bool:
+    """One slice of it; whether there is more."""
+    end = time.monotonic() + SLICE_SECONDS
+    return any(time.monotonic() > end for _ in work)
+
+
+def _read_overviews(rows: Rows, found: list[Overview | FailedMessage]) -> Iterator[None]:
+    """Put the messages of `rows` into `found` in UID order, one at a time."""
+    for uid in sorted(rows):
+        found.append(_overview(uid, rows[uid]))
+        yield
 
 
 def _overview(uid: int, row: Mapping[bytes, Any]) -> Overview | FailedMessage:

@@ -24,6 +24,7 @@ __all__ = ["ImapClient", "LoginError", "Rows", "cut", "number", "parse_to_dateti
 log = logging.getLogger(__name__)
 
 Rows = dict[int, dict[bytes, Any]]
+"""What FETCH gave, by UID and upper-case item."""
 
 LITERAL_MAX_BYTES = 4 * 1024 * 1024
 LINE_MAX_BYTES = 16 * 1024 * 1024  # a SEARCH that names two million messages
@@ -135,14 +136,15 @@ class ImapClient(IMAPClient):  # type: ignore[misc]
         self._checkok("FETCH", typ, data)
         return list(data)
 
-    def parse_fetch(self, records: Sequence[Any], uids: Sequence[int]) -> Rows:
-        """What came of these messages, by UID and upper-case item. FetchRefused.
+    def parse_fetch(
+        self, records: Sequence[Any], rows: Rows, uids: Sequence[int]
+    ) -> Iterator[None]:
+        """Put what came of these messages into `rows`, an answer at a time. FetchRefused.
 
         IMAPClient's own merges by sequence number, which may mean another message by now, and
         gives up all answers for one that makes no sense, be it about a message not asked for.
         """
         asked = set(uids)
-        rows: Rows = {}
         nonsense: str | None = None
         for answer in _answers(records):
             if self._is_abandoned:
@@ -154,10 +156,11 @@ class ImapClient(IMAPClient):  # type: ignore[misc]
             else:
                 if uid is not None and uid in asked:
                     rows.setdefault(uid, {}).update(row)
-        rows = {uid: row for uid, row in rows.items() if _has_body(row)}
+            yield
+        for uid in [uid for uid, row in rows.items() if not _has_body(row)]:
+            del rows[uid]
         if nonsense is not None and len(rows) < len(asked):
             raise FetchRefused(cut(nonsense))
-        return rows
 
 
 def _search_arguments(criteria: Sequence[Any]) -> list[bytes]:

@@ -13,8 +13,8 @@ import pytest
 import trio
 
 from service.db.requests import suffixed_ref
-from service.intake import Limits, request_from_raw
-from service.model import NewRequest
+from service.mail.message import request_from_raw
+from service.model import Limits, NewRequest
 from tests.mail.station import Station, open_station
 from tests.servers import Dovecot
 

@@ -19,8 +19,9 @@ import trio
 from service.db.mailboxes import insert_mailbox
 from service.db.requests import suffixed_ref
 from service.errors import ClaimLost, CredentialsRefused, MailboxUnreachable, MailError
-from service.intake import BATCH_MESSAGES, SLICE_BYTES
+from service.intake import BATCH_MESSAGES
 from service.loops.poller import PollReport
+from service.mail.reader import SLICE_BYTES
 from service.model import ImapConnection, Tls
 from tests.mail import cases
 from tests.mail.station import Station, open_station

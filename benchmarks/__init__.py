@@ -1,0 +1,1 @@
+"""What mailroom costs, measured beside its rivals on the same machine in the same run."""

@@ -1,0 +1,101 @@
+"""One message after the other: planned, composed and finished, whatever is in it.
+
+Pure. A fault that a hostile mail finds costs this mail only: it comes out as a `FailedMessage`.
+"""
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from service.mail.compose import Content, Draft, compose, finish
+from service.mail.structure import parse_raw_structure
+from service.mail.text import decode_transfer
+from service.mail.triage import Plan, plan_parts
+from service.model import FailedMessage, Limits, NewRequest, Overview, Part
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A message after pass 1: what there is of it, and what to read."""
+
+    overview: Overview
+    plan: Plan
+
+    @property
+    def uid(self) -> int:
+        return self.overview.uid
+
+
+def plan_message(overview: Overview, limits: Limits) -> Planned | FailedMessage:
+    """The triage of one message from its structure."""
+    try:
+        return Planned(overview, _plan(overview.structure, limits))
+    except Exception as error:
+        return _unparsable(overview.uid, error)
+
+
+def compose_all(
+    planned: Sequence[Planned], texts: Mapping[int, Mapping[str, bytes]]
+) -> list[Draft | FailedMessage]:
+    """Drafts from the encoded texts by UID and section."""
+    composed: list[Draft | FailedMessage] = []
+    for entry in planned:
+        overview = entry.overview
+        try:
+            composed.append(
+                compose(
+                    overview.header,
+                    overview.uid,
+                    overview.received_at,
+                    entry.plan,
+                    texts[overview.uid],
+                )
+            )
+        except Exception as error:
+            composed.append(_unparsable(overview.uid, error))
+    return composed
+
+
+def finish_all(
+    drafts: Sequence[Draft], contents: Mapping[int, Mapping[str, Content]]
+) -> list[NewRequest | FailedMessage]:
+    """Requests from the decoded files by UID and section."""
+    finished: list[NewRequest | FailedMessage] = []
+    for draft in drafts:
+        try:
+            finished.append(finish(draft, contents[draft.uid]))
+        except Exception as error:
+            finished.append(_unparsable(draft.uid, error))
+    return finished
+
+
+def request_from_raw(raw: bytes, uid: int, received_at: datetime, limits: Limits) -> NewRequest:
+    """The same request from a whole message as from a server. ValueError if it makes no sense."""
+    structure, sections = parse_raw_structure(raw)
+    plan = _plan(structure, limits)
+    header = raw.replace(b"\r\n", b"\n").partition(b"\n\n")[0].replace(b"\n", b"\r\n") + b"\r\n\r\n"
+    texts = {text.section: sections[text.section][: text.read_bytes] for text in plan.texts}
+    draft = compose(header, uid, received_at, plan, texts)
+    contents = {
+        file.section: decode_transfer(sections[file.section], file.encoding)
+        for file in draft.files
+        if file.wanted
+    }
+    return finish(draft, contents)
+
+
+def _plan(structure: Part, limits: Limits) -> Plan:
+    return plan_parts(
+        structure,
+        max_file_bytes=limits.max_file_bytes,
+        inline_image_bytes=limits.inline_image_bytes,
+    )
+
+
+def _unparsable(uid: int, error: Exception) -> FailedMessage:
+    """A fault of ours, met by a hostile mail: the traceback is for those who can mend it."""
+    log.warning("message UID %s cannot be parsed", uid, exc_info=error)
+    return FailedMessage(uid, "parse", repr(error))
