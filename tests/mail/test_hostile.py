@@ -32,6 +32,7 @@ from service.errors import (
 from service.intake import BATCH_MESSAGES, MAX_FAILED_IN_A_ROW
 from service.loops.poller import MailboxPoller, PollReport
 from service.mail.imap import create_capacity
+from service.model import Tls
 from service.settings import Settings
 from tests.mail.station import Station, open_station
 from tests.scripted_imap import Close, Drip, Hang, Message, Reply, ScriptedImap
@@ -68,14 +69,14 @@ def serving(count: int = 5, **script: Reply) -> ScriptedImap:
     return ScriptedImap(mails(count), {name.replace("_", " "): r for name, r in script.items()})
 
 
-def rewriting(pattern: bytes, replacement: bytes, command: str = "UID FETCH") -> ScriptedImap:
-    """A server with five mails whose usual replies to a command go through `re.sub`."""
+def rewriting(pattern: bytes, replacement: Any) -> ScriptedImap:
+    """A server with five mails whose usual replies to FETCH go through `re.sub`."""
     server = serving()
 
     def reply(args: str) -> bytes:
-        return re.sub(pattern, replacement, server.default_reply(command, args))
+        return re.sub(pattern, replacement, server.default_reply("UID FETCH", args))
 
-    server.script[command] = reply
+    server.script["UID FETCH"] = reply
     return server
 
 
@@ -125,9 +126,6 @@ async def growing_at_most(megabytes: int) -> AsyncIterator[None]:
         yield
         nursery.cancel_scope.cancel()
     assert (peak - before) / MEGABYTE < megabytes
-
-
-# Monsters
 
 
 def many_parts(count: int) -> str:
@@ -219,16 +217,13 @@ async def test_an_attachment_of_1_gb_is_not_fetched(station: Station) -> None:
     assert row["size_bytes"] > 700_000_000
 
 
-# Lies about sizes
-
-
 @pytest.mark.parametrize("announced_bytes", [100 * MEGABYTE, 2**40, 10**30])
 async def test_a_text_said_to_be_small_that_comes_large_is_not_read(
     station: Station, announced_bytes: int
 ) -> None:
     flood = b"x" * (10 * MEGABYTE)
 
-    def reply(args: str) -> Reply | None:
+    def reply(args: str) -> bytes | Close:
         usual = server.default_reply("UID FETCH", args)
         before, is_text, _ = usual.partition(b"BODY[1]<0> {8}\r\ntext 3")
         lie = b"BODY[1]<0> {%d}\r\n" % announced_bytes + flood
@@ -273,8 +268,9 @@ async def poll_until(station: Station, numbers: set[int], polls: int = 12) -> li
     raise AssertionError(f"{await taken(station)} after {polls} polls")
 
 
-@pytest.mark.parametrize("command", ["CAPABILITY", "UID SEARCH", "UID FETCH"])
-@pytest.mark.parametrize("length", [1, 50_000])
+@pytest.mark.parametrize(
+    ("command", "length"), [("CAPABILITY", 50_000), ("UID SEARCH", 1), ("UID FETCH", 50_000)]
+)
 async def test_untagged_lines_without_end(station: Station, command: str, length: int) -> None:
     lines = b"".join(b"* LINE%d %s\r\n" % (n, b"x" * length) for n in range(500_000 // length))
     with ScriptedImap(mails(5), {command: Close(lines * 40)}) as server:
@@ -311,9 +307,6 @@ async def test_what_nobody_asked_for_does_not_pile_up(station: Station) -> None:
 async def fail_once(station: Station) -> None:
     """The mailbox looks as if its last poll had failed: the next one takes small batches."""
     await station.rows("UPDATE email_mailbox_config SET consecutive_failures = 1")
-
-
-# FETCH answers
 
 
 def lower(match: re.Match[bytes]) -> bytes:
@@ -467,15 +460,12 @@ async def test_where_no_mail_can_be_read_it_is_the_server(station: Station) -> N
     assert await quarantined(station) == {}
 
 
-# Servers that hang, go away or talk nonsense
-
 BAD = b"{tag} BAD Command Error. 12\r\n"
 LATER = b"Temporary problem. Suggested Backoff Time: 297456 milliseconds\r\n"
 ALL_COMMANDS = ("CAPABILITY", "LOGIN", "EXAMINE", "UID SEARCH", "UID FETCH", "LIST")
 # The script, the kind of error, and what it says.
 BROKEN: dict[str, tuple[dict[str, Reply], type[Exception], str]] = {
     "no greeting": ({"GREETING": Hang()}, ConnectionLost, "no answer for 1 s"),
-    "half a greeting": ({"GREETING": Hang(b"* OK rea")}, ConnectionLost, "no answer for 1 s"),
     "closed at once": ({"GREETING": Close()}, ConnectionLost, "closed the connection"),
     "closed after the greeting": ({"CAPABILITY": Close()}, ConnectionLost, "closed the connection"),
     "HTTP": (
@@ -516,7 +506,6 @@ BROKEN: dict[str, tuple[dict[str, Reply], type[Exception], str]] = {
         MailboxUnreachable,
         "what folder",
     ),
-    "a folder that hangs": ({"EXAMINE": Hang()}, ConnectionLost, "no answer for 1 s"),
     "a SEARCH that hangs": ({"UID SEARCH": Hang(b"* SEARCH 1 2")}, ConnectionLost, "no answer"),
     "a literal of a terabyte": (
         {"LOGIN": Hang(b"* OK {1000000000000}\r\n")}, ConnectionLost, "far more than asked for",
@@ -614,14 +603,11 @@ async def test_a_server_that_gives_the_password_back_is_not_quoted(
     assert sent not in said
 
 
-# One message that hangs
-
-
 def hanging_at(marker: bytes, count: int) -> ScriptedImap:
     """A server that hangs in the middle of a literal as soon as it would say `marker`."""
     server = serving(count)
 
-    def reply(args: str) -> Reply:
+    def reply(args: str) -> bytes | Hang:
         usual = server.default_reply("UID FETCH", args)
         at = usual.find(marker)
         return Hang(usual[: at + 3]) if at >= 0 else usual
@@ -670,9 +656,6 @@ def since_login(server: ScriptedImap) -> Sequence[str]:
     """What came over the last connection."""
     last = max(at for at, line in enumerate(server.received) if " LOGIN " in line)
     return server.received[last:]
-
-
-# SEARCH and UIDVALIDITY
 
 
 @pytest.mark.parametrize(
@@ -726,7 +709,7 @@ async def test_a_search_with_200_000_uids(station: Station) -> None:
         server.script["UID SEARCH"] = reply
         await station.add(server.port)
         async with growing_at_most(megabytes=80):
-            with trio.move_on_after(1.5):
+            with trio.move_on_after(1):
                 assert (await station.poll()).error is None
         assert await taken(station) == [1, 2, 3, 4, 5]
         cursor = (await station.mailbox()).cursor
@@ -749,9 +732,6 @@ async def test_without_a_uidvalidity_everything_is_looked_at_again(
         assert (await station.poll()).counts == {"duplicate": 5, "stored": 1}
     assert await taken(station) == [1, 2, 3, 4, 5, 6]
     assert caplog.text == ""
-
-
-# A poll that is cancelled
 
 
 def client_sockets(port: int) -> list[str]:
@@ -784,7 +764,7 @@ def mute_port(*, accepting: bool) -> Iterator[int]:
 
 
 async def cancel_a_poll(
-    station: Station, port: int, tls: str, is_there: Callable[[], object]
+    station: Station, port: int, tls: Tls, is_there: Callable[[], object]
 ) -> None:
     """Cancel a poll once `is_there`; within a second nothing is left of it."""
     capacity = create_capacity(1)
@@ -829,7 +809,7 @@ async def test_cancelled_in_a_literal(station: Station) -> None:
 
 
 @pytest.mark.parametrize("tls", ["implicit", "starttls", "none"])
-async def test_cancelled_while_nothing_comes(station: Station, tls: str) -> None:
+async def test_cancelled_while_nothing_comes(station: Station, tls: Tls) -> None:
     with mute_port(accepting=True) as port:
         await cancel_a_poll(station, port, tls, busy_threads)
         assert client_sockets(port) == []
@@ -840,9 +820,6 @@ async def test_cancelled_while_it_connects(station: Station) -> None:
         queued = len(client_sockets(port))
         await cancel_a_poll(station, port, "none", lambda: len(client_sockets(port)) > queued)
         assert len(client_sockets(port)) == queued
-
-
-# The database
 
 
 async def test_postgresql_goes_away_between_two_batches() -> None:

@@ -133,9 +133,6 @@ async def remove(station: Station, address: str) -> None:
         await delete_mailbox(conn, address)
 
 
-# Polls
-
-
 async def test_a_message_is_tried_five_times_in_all(station: Station) -> None:
     with refusing(3) as server:
         await put_in_quarantine(station, server)
@@ -204,9 +201,6 @@ async def test_many_large_messages_that_fail_are_put_aside_one_by_one(station: S
     assert len({row["transaction"] for row in kept}) == len(raws)
 
 
-# Commands that show
-
-
 async def test_list_and_show(station: Station, commands: Commands) -> None:
     with refusing(3) as server:
         await put_in_quarantine(station, server)
@@ -252,9 +246,6 @@ async def test_what_is_not_there(station: Station, commands: Commands) -> None:
     assert commands.fail("replay", "7") == ("", "there is no quarantine row 7 (quarantine list)")
     nothing = commands.fail("show", "1", "--raw")
     assert nothing == ("", "the bytes of quarantine row 1 could not be had")
-
-
-# Replays
 
 
 class Fates:
