@@ -64,7 +64,7 @@ def _delay_proxy(target_port: int) -> Iterator[int]:
 def _figures(runs: dict[int, list[Run]]) -> list[Figure]:
     seconds = {count: [run.seconds for run in runs[count]] for count in REPLICAS}
     figures = [
-        Figure("latency", f"{count} replica{'s' if count > 1 else ''}", "s", seconds[count])
+        Figure("latency", f"replicas: {count}, {POLL_CONCURRENCY} polls each", "s", seconds[count])
         for count in REPLICAS
     ]
     for count, target in SPEED_UPS.items():

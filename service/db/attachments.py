@@ -1,7 +1,9 @@
 """Table `attachment`: the units of pipeline work, and the release of those that got stuck."""
 
-from collections.abc import Sequence
-from typing import Any
+import os
+import struct
+from collections.abc import AsyncIterator, Sequence
+from typing import Any, BinaryIO
 
 from service.db.pool import Connection
 from service.model import NewAttachment, Verdict
@@ -17,9 +19,8 @@ _INSERT_MANY = f"""
                          $6::bigint[], $7::text[], $8::text[], $9::text[], $10::text[],
                          $11::bytea[])
 """
-_INSERT_ONE = f"""
-    INSERT INTO attachment ({_COLUMNS}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
-"""
+
+PIECE_BYTES = 256 * 1024
 
 # Invariant: only rows whose stamp is too old are touched; the cleared stamp is what refuses the
 # late write of the worker that held the claim.
@@ -42,15 +43,41 @@ _RECOVER_STUCK = """
 async def insert_attachments(
     conn: Connection, attachments: Sequence[tuple[int, NewAttachment]]
 ) -> None:
-    """Insert (request id, attachment) pairs; content kept in a file goes in one at a time."""
+    """Insert (request id, attachment) pairs.
+
+    Content kept in a file is streamed: as a parameter it would be in memory four times.
+    """
     in_memory = [pair for pair in attachments if isinstance(pair[1].content, bytes | None)]
     if in_memory:
         rows = [_row(request_id, one, one.content) for request_id, one in in_memory]
         await conn.execute(_INSERT_MANY, *map(list, zip(*rows, strict=True)))
     for request_id, one in attachments:
         if one.content is not None and not isinstance(one.content, bytes):
-            one.content.seek(0)
-            await conn.execute(_INSERT_ONE, *_row(request_id, one, one.content.read()))
+            await conn.copy_to_table(
+                "attachment",
+                source=_binary_copy(_row(request_id, one, None)[:-1], one.content),
+                columns=[name.strip() for name in _COLUMNS.split(",")],
+                format="binary",
+            )
+
+
+async def _binary_copy(row: Sequence[object], content: BinaryIO) -> AsyncIterator[bytes]:
+    """One row in PostgreSQL's binary COPY format, its last column read from a file in pieces."""
+    size_bytes = content.seek(0, os.SEEK_END)
+    content.seek(0)
+    yield b"PGCOPY\n\xff\r\n\0" + struct.pack("!iih", 0, 0, len(row) + 1)
+    yield b"".join(map(_binary_field, row)) + struct.pack("!i", size_bytes)
+    while piece := content.read(PIECE_BYTES):
+        yield piece
+    yield struct.pack("!h", -1)
+
+
+def _binary_field(value: object) -> bytes:
+    """A text or bigint column: its length, -1 for null, then the value."""
+    if value is None:
+        return struct.pack("!i", -1)
+    octets = struct.pack("!q", value) if isinstance(value, int) else str(value).encode()
+    return struct.pack("!i", len(octets)) + octets
 
 
 def _row(request_id: int, one: NewAttachment, content: object) -> tuple[object, ...]:

@@ -74,6 +74,14 @@ class Connection(Protocol):
     async def fetchrow(self, query: str, *args: object) -> Any: ...
     async def fetchval(self, query: str, *args: object) -> Any: ...
     async def execute(self, query: str, *args: object) -> str: ...
+    async def copy_to_table(
+        self,
+        table: str,
+        *,
+        source: AsyncIterator[bytes],
+        columns: Sequence[str],
+        format: str,  # noqa: A002
+    ) -> str: ...
     def transaction(self) -> AbstractAsyncContextManager[None]: ...
     def get_server_pid(self) -> int: ...
 
@@ -87,6 +95,7 @@ class _Connection:
         self.fetchrow = conn.fetchrow
         self.fetchval = conn.fetchval
         self.execute = conn.execute
+        self.copy_to_table = conn.copy_to_table
         self.get_server_pid = conn.get_server_pid
 
     @asynccontextmanager

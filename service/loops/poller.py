@@ -170,12 +170,12 @@ class MailboxPoller:
         if error is None:
             if claim.consecutive_failures:
                 log.info("%s: works again", claim.address)
-            async with self._db.transaction() as conn:
+            async with self._db.connection() as conn:
                 await complete_poll(conn, claim)
             return
         failure = decide_failure(claim, error, progressed=progressed)
         self._report(claim, error, failure)
-        async with self._db.transaction() as conn:
+        async with self._db.connection() as conn:
             await fail_poll(
                 conn,
                 claim,
@@ -243,7 +243,7 @@ class Poller:
             return 0
         try:
             limit = min(self._settings.poll_claim_limit, 1 + self._slots.value)
-            async with self._db.transaction() as conn:
+            async with self._db.connection() as conn:
                 claims = await claim_due(conn, limit)
         except BaseException:
             self._slots.release()

@@ -55,12 +55,9 @@ class PartReader:
         )
         contents: dict[int, dict[str, Content]] = {}
         for uid, files in wanted.items():
-            contents[uid] = {}
+            contents[uid] = await self._session.compute(_decode_whole, files, heads[uid])
             for file in files:
-                head = heads[uid].pop(file.section, None)
-                if head is not None and len(head) < SLICE_BYTES:
-                    contents[uid][file.section] = decode_transfer(head, file.encoding)
-                else:
+                if file.section not in contents[uid]:
                     contents[uid][file.section] = await self._fetch_large(uid, file, spools)
         return contents
 
@@ -81,13 +78,14 @@ class PartReader:
         self, wanted: Mapping[int, Mapping[str, int]]
     ) -> dict[int, dict[str, bytes]]:
         """Encoded bytes by UID and section; messages that want the same sections share a FETCH."""
-        alike: defaultdict[tuple[tuple[str, int], ...], list[int]] = defaultdict(list)
+        alike: defaultdict[tuple[str, ...], list[int]] = defaultdict(list)
         for uid, sections in wanted.items():
-            for chunk in _chunks(tuple(sections.items()), SECTIONS_PER_FETCH):
+            for chunk in _chunks(tuple(sections), SECTIONS_PER_FETCH):
                 alike[chunk].append(uid)
         answers: dict[int, dict[str, bytes]] = {uid: {} for uid in wanted}
         for chunk, uids in alike.items():
-            found = await self._session.fetch_sections(uids, dict(chunk))
+            sizes = {section: max(wanted[uid][section] for uid in uids) for section in chunk}
+            found = await self._session.fetch_sections(uids, sizes)
             if len(found) < len(uids):
                 raise FetchRefused("FETCH gives nothing of the message's text or files")
             for uid, encoded in found.items():
@@ -101,7 +99,7 @@ class PartReader:
         offset = 0
         while True:
             data = await self._session.fetch_slice(uid, file.section, offset, SLICE_BYTES)
-            decoded = decoder.feed(data)
+            decoded = await self._session.compute(decoder.feed, data)
             if offset == 0 and not worth_reading(file, decoded):
                 return decoded
             spool.write(decoded)
@@ -111,6 +109,15 @@ class PartReader:
             if len(data) < SLICE_BYTES:
                 spool.write(decoder.finish())
                 return spool
+
+
+def _decode_whole(files: Sequence[PlannedFile], heads: Mapping[str, bytes]) -> dict[str, Content]:
+    """The files that came whole with their first slice."""
+    return {
+        file.section: decode_transfer(heads[file.section], file.encoding)
+        for file in files
+        if file.section in heads and len(heads[file.section]) < SLICE_BYTES
+    }
 
 
 def _chunks(items: tuple[T, ...], size: int) -> Iterator[tuple[T, ...]]:
