@@ -53,9 +53,8 @@ class PartReader:
                 for uid, files in wanted.items()
             }
         )
-        contents: dict[int, dict[str, Content]] = {}
+        contents = await self._session.compute(_decode_whole, wanted, heads)
         for uid, files in wanted.items():
-            contents[uid] = await self._session.compute(_decode_whole, files, heads[uid])
             for file in files:
                 if file.section not in contents[uid]:
                     contents[uid][file.section] = await self._fetch_large(uid, file, spools)
@@ -111,13 +110,17 @@ class PartReader:
                 return spool
 
 
-def _decode_whole(files: Sequence[PlannedFile], heads: Mapping[str, bytes]) -> dict[str, Content]:
-    """The files that came whole with their first slice."""
-    return {
-        file.section: decode_transfer(heads[file.section], file.encoding)
-        for file in files
-        if file.section in heads and len(heads[file.section]) < SLICE_BYTES
-    }
+def _decode_whole(
+    wanted: Mapping[int, Sequence[PlannedFile]], heads: Mapping[int, Mapping[str, bytes]]
+) -> dict[int, dict[str, Content]]:
+    """By UID and section the files that came whole with their first slice."""
+    contents: dict[int, dict[str, Content]] = {uid: {} for uid in wanted}
+    for uid, files in wanted.items():
+        for file in files:
+            head = heads[uid].get(file.section)
+            if head is not None and len(head) < SLICE_BYTES:
+                contents[uid][file.section] = decode_transfer(head, file.encoding)
+    return contents
 
 
 def _chunks(items: tuple[T, ...], size: int) -> Iterator[tuple[T, ...]]:

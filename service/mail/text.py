@@ -8,6 +8,7 @@ import binascii
 import codecs
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from functools import lru_cache
 from typing import Protocol
 
@@ -152,6 +153,9 @@ def decode_transfer(data: bytes, encoding: str) -> bytes:
     """Undo a Content-Transfer-Encoding in lower case; an unknown one changes nothing."""
     if encoding not in _DECODERS:
         return data
+    if encoding == "base64" and not data.partition(b"=")[2].strip(b"= \t\r\n"):
+        with suppress(binascii.Error):  # the usual: one run, padded as it should be
+            return binascii.a2b_base64(data)
     decoder = TransferDecoder(encoding)
     decoded = decoder.feed(data)
     rest = decoder.finish()
