@@ -61,7 +61,8 @@ class Round:
         for uids in self._batches(await self._open()):
             await self._take(uids)
         self.caught_up = True
-        await self._take_again(await self._retryable())
+        if self._claim.has_quarantine:
+            await self._take_again(await self._retryable())
 
     async def replay(self, message: Cursor) -> Outcome:
         """Take one message of the quarantine again; "gone" also when UIDs mean others now."""

@@ -53,6 +53,7 @@ class Claim:
     cursor: Cursor | None
     state: str
     consecutive_failures: int
+    has_quarantine: bool
 
 
 _SHOWN = """
@@ -62,7 +63,9 @@ _SHOWN = """
 """
 _CLAIMED = """
     id, address, connection, secret, extract(epoch FROM poll_interval)::float8
-    AS poll_interval_seconds, last_polled_at, ingest_since, cursor, state, consecutive_failures
+    AS poll_interval_seconds, last_polled_at, ingest_since, cursor, state, consecutive_failures,
+    EXISTS (SELECT FROM quarantine WHERE mailbox_id = email_mailbox_config.id
+            AND resolved_at IS NULL) AS has_quarantine
 """
 
 # Invariant: a due row goes to exactly one replica; the others skip it while it is locked and find
@@ -295,4 +298,5 @@ def _claim(row: Mapping[str, Any]) -> Claim:
         cursor=Cursor(**json.loads(row["cursor"])) if row["cursor"] else None,
         state=row["state"],
         consecutive_failures=row["consecutive_failures"],
+        has_quarantine=row["has_quarantine"],
     )

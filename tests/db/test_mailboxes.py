@@ -153,6 +153,7 @@ async def test_a_claim_holds_what_a_poll_needs(db: Database) -> None:
         cursor=Cursor(7, 41),
         state="needs_reauth",
         consecutive_failures=3,
+        has_quarantine=False,
     )
     assert mailbox.last_polled_at == one.stamp
 

@@ -41,6 +41,7 @@ CLAIM = Claim(
     cursor=None,
     state="active",
     consecutive_failures=0,
+    has_quarantine=False,
 )
 
 
@@ -147,6 +148,7 @@ class Table:
             "cursor": None,
             "state": "active",
             "consecutive_failures": 0,
+            "has_quarantine": False,
         }
 
     async def fetchval(self, _query: str) -> float | None:
