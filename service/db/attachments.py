@@ -2,8 +2,8 @@
 
 import os
 import struct
-from collections.abc import AsyncIterator, Sequence
-from typing import Any, BinaryIO
+from collections.abc import Iterator, Sequence
+from typing import Any, BinaryIO, Self
 
 from service.db.pool import Connection
 from service.model import NewAttachment, Verdict
@@ -55,14 +55,29 @@ async def insert_attachments(
         if one.content is not None and not isinstance(one.content, bytes):
             await conn.copy_to_table(
                 "attachment",
-                source=_binary_copy(_row(request_id, one, None)[:-1], one.content),
+                source=_BinaryCopy(_row(request_id, one, None)[:-1], one.content),
                 columns=[name.strip() for name in _COLUMNS.split(",")],
                 format="binary",
             )
 
 
-async def _binary_copy(row: Sequence[object], content: BinaryIO) -> AsyncIterator[bytes]:
+class _BinaryCopy:
     """One row in PostgreSQL's binary COPY format, its last column read from a file in pieces."""
+
+    def __init__(self, row: Sequence[object], content: BinaryIO) -> None:
+        self._pieces = _binary_pieces(row, content)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> bytes:
+        piece = next(self._pieces, None)
+        if piece is None:
+            raise StopAsyncIteration
+        return piece
+
+
+def _binary_pieces(row: Sequence[object], content: BinaryIO) -> Iterator[bytes]:
     size_bytes = content.seek(0, os.SEEK_END)
     content.seek(0)
     yield b"PGCOPY\n\xff\r\n\0" + struct.pack("!iih", 0, 0, len(row) + 1)
