@@ -169,8 +169,8 @@ def _is_text(head: bytes) -> bool:
 
 def _media_type(head: bytes) -> str:
     try:
-        best = puremagic.magic_string(head)[0]
+        matches = puremagic.magic_string(head)
     except puremagic.PureError:
-        return Kind.OTHER.value
-    likely = best.mime_type if best.confidence >= LIKELY else ""
-    return str(likely) or Kind.OTHER.value
+        matches = []
+    likely = [str(match.mime_type) for match in matches[:1] if match.confidence >= LIKELY]
+    return "".join(likely) or Kind.OTHER.value
