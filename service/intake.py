@@ -21,7 +21,7 @@ from service.db.requests import find_fingerprints, is_stored, store_requests
 from service.errors import ConnectionLost, FetchRefused
 from service.mail.compose import Draft
 from service.mail.imap import ImapSession
-from service.mail.message import Planned, compose_all, finish_all, plan_message
+from service.mail.message import Planned, compose_all, finish_all, plan_all
 from service.mail.reader import PartReader
 from service.model import Cursor, FailedMessage, Limits, NewRequest, Overview, Stage
 
@@ -148,16 +148,15 @@ class Round:
         return [uid for uid in uids if uid not in self.outcomes]
 
     async def _take_batch(self, uids: Sequence[int]) -> None:
-        entries: list[Planned | FailedMessage] = []
         found = await self._session.fetch_overviews(uids)
         await self._check_gone(set(uids) - {overview.uid for overview in found})
+        wanted = []
         for overview in found:
-            if isinstance(overview, FailedMessage):
-                entries.append(overview)
-            elif self._is_too_old(overview):
+            if isinstance(overview, Overview) and self._is_too_old(overview):
                 self._record(overview.uid, "too_old")
             else:
-                entries.append(plan_message(overview, self._limits))
+                wanted.append(overview)
+        entries = await self._session.compute(plan_all, wanted, self._limits)
         for group in _groups(entries, GROUP_MAX_BYTES):
             await self._take_group(group)
         if self._cursor_uid < uids[-1]:

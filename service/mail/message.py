@@ -29,12 +29,21 @@ class Planned:
         return self.overview.uid
 
 
-def plan_message(overview: Overview, limits: Limits) -> Planned | FailedMessage:
-    """The triage of one message from its structure."""
-    try:
-        return Planned(overview, _plan(overview.structure, limits))
-    except Exception as error:
-        return _unparsable(overview.uid, error)
+def plan_all(
+    overviews: Sequence[Overview | FailedMessage], limits: Limits
+) -> list[Planned | FailedMessage]:
+    """The triage of each message from its structure; one that failed before is left as it is."""
+    entries: list[Planned | FailedMessage] = []
+    for overview in overviews:
+        try:
+            entries.append(
+                overview
+                if isinstance(overview, FailedMessage)
+                else Planned(overview, _plan(overview.structure, limits))
+            )
+        except Exception as error:
+            entries.append(_unparsable(overview.uid, error))
+    return entries
 
 
 def compose_all(
