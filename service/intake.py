@@ -204,13 +204,15 @@ class Round:
 
     async def _leave_out_stored(self, drafts: Sequence[Draft]) -> list[Draft]:
         """The fast path: what is stored already needs no files. The constraint still decides."""
-        identities = [(draft.source_ref, draft.content_fingerprint) for draft in drafts]
+        identities = [
+            (draft.request.source_ref, draft.request.content_fingerprint) for draft in drafts
+        ]
         async with self._db.connection() as conn:
             known = await find_fingerprints(conn, identities)
         fresh = []
         for draft, identity in zip(drafts, identities, strict=True):
             if is_stored(*identity, known):
-                self._record(draft.uid, "duplicate")
+                self._record(draft.request.uid, "duplicate")
             else:
                 fresh.append(draft)
         return fresh

@@ -6,7 +6,7 @@ the files' bytes. Both are pure and take any input a server can give.
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import BinaryIO
 
@@ -28,19 +28,9 @@ PGP_MESSAGE = "-----BEGIN PGP MESSAGE-----"
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A request but for its attachments; `files` holds the plan's files, refined by the texts."""
+    """A request that has no attachments yet; `files` are the plan's, refined by the texts."""
 
-    uid: int
-    source_ref: str
-    message_id: str | None
-    content_fingerprint: str
-    subject: str | None
-    sender: str | None
-    recipients: tuple[Mapping[str, str], ...]
-    sent_at: datetime | None
-    raw_date: str | None
-    received_at: datetime
-    body_text: str
+    request: NewRequest
     files: tuple[PlannedFile, ...]
 
 
@@ -58,7 +48,7 @@ def compose(
     encrypted = [text for text in plan.texts if strings[text.section].startswith(PGP_MESSAGE)]
     for text in encrypted:
         del strings[text.section]
-    return Draft(
+    request = NewRequest(
         uid=uid,
         source_ref=_source_ref(fields, header, octets.values()),
         message_id=fields.message_id,
@@ -70,8 +60,9 @@ def compose(
         raw_date=fields.raw_date,
         received_at=received_at,
         body_text=clean(_joined(plan.root, planned, strings)),
-        files=(*_refined(plan, strings), *map(_encrypted_text, encrypted)),
+        attachments=(),
     )
+    return Draft(request, (*_refined(plan, strings), *map(_encrypted_text, encrypted)))
 
 
 def finish(draft: Draft, contents: Mapping[str, Content]) -> NewRequest:
@@ -82,21 +73,8 @@ def finish(draft: Draft, contents: Mapping[str, Content]) -> NewRequest:
     """
     attachments = [_attachment(file, contents.get(file.section)) for file in draft.files]
     if not any(attachment.verdict is Verdict.EXTRACT for attachment in attachments):
-        attachments.append(_body_attachment(draft.body_text))
-    return NewRequest(
-        uid=draft.uid,
-        source_ref=draft.source_ref,
-        message_id=draft.message_id,
-        content_fingerprint=draft.content_fingerprint,
-        subject=draft.subject,
-        sender=draft.sender,
-        recipients=draft.recipients,
-        sent_at=draft.sent_at,
-        raw_date=draft.raw_date,
-        received_at=draft.received_at,
-        body_text=draft.body_text,
-        attachments=tuple(attachments),
-    )
+        attachments.append(_body_attachment(draft.request.body_text))
+    return replace(draft.request, attachments=tuple(attachments))
 
 
 def _decode(text: PlannedText, texts: Mapping[str, bytes]) -> bytes:

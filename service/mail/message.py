@@ -75,9 +75,9 @@ def finish_all(
     finished: list[NewRequest | FailedMessage] = []
     for draft in drafts:
         try:
-            finished.append(finish(draft, contents[draft.uid]))
+            finished.append(finish(draft, contents[draft.request.uid]))
         except Exception as error:
-            finished.append(_unparsable(draft.uid, error))
+            finished.append(_unparsable(draft.request.uid, error))
     return finished
 
 

@@ -46,7 +46,9 @@ class PartReader:
 
         Large ones are open files, which `spools` closes.
         """
-        wanted = {draft.uid: [file for file in draft.files if file.wanted] for draft in drafts}
+        wanted = {
+            draft.request.uid: [file for file in draft.files if file.wanted] for draft in drafts
+        }
         heads = await self._fetch_alike(
             {
                 uid: {file.section: SLICE_BYTES for file in files if file.size_bytes < SLICE_BYTES}

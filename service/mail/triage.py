@@ -1,6 +1,6 @@
 """Which parts of a message are its text, which its files, and what becomes of each file.
 
-Pure decisions: `plan_parts` from the structure alone, `decide_file` from the bytes. The name and
+Pure decisions: `plan_parts` from the structure alone, `decide_sniffed` from the bytes. The name and
 type that a sender gives only say what is worth reading; the bytes confirm it. Every part that is
 not text is a file with a verdict, and every verdict but `extract` has its reason.
 """
@@ -16,7 +16,8 @@ from service.model import Part, Verdict
 
 TEXT_MAX_PARTS = 100
 TEXT_MAX_BYTES = 2 * 1024 * 1024
-# Read sizes are powers of two from here on, so that messages alike can share one FETCH.
+# Read sizes are powers of two from here on: a text that is a little longer than the server said is
+# not cut, and none asks for no bytes at all, which FETCH does not know.
 TEXT_READ_MIN_BYTES = 4096
 
 Decision = tuple[Verdict, str | None]
@@ -122,17 +123,8 @@ def worth_reading(file: PlannedFile, first_slice: bytes) -> bool:
     return not sniffer.settled or decide_sniffed(file, sniffer)[0] is Verdict.EXTRACT
 
 
-def decide_file(
-    file: PlannedFile, content: bytes, *, shown_cids: Collection[str] = frozenset()
-) -> Decision:
-    """Verdict and reason on the whole decoded content."""
-    sniffer = Sniffer()
-    sniffer.feed(content)
-    return decide_sniffed(refine(file, shown_cids), sniffer)
-
-
 def decide_sniffed(file: PlannedFile, sniffer: Sniffer) -> Decision:
-    """The same for a content that went through `sniffer`."""
+    """Verdict and reason on the decoded content that went through `sniffer`."""
     if file.verdict is not None:
         return file.verdict, file.reason
     if file.max_bytes is not None and sniffer.size_bytes > file.max_bytes:

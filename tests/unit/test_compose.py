@@ -109,13 +109,13 @@ ATTACHED = entity(
     ],
 )  # fmt: skip
 def test_the_body_text(raw: str, body_text: str) -> None:
-    assert drafted(HEADER + raw).body_text == body_text
+    assert drafted(HEADER + raw).request.body_text == body_text
 
 
 def test_a_text_that_is_cut_says_so() -> None:
     size = TEXT_MAX_BYTES + 5
     draft = drafted(HEADER + entity("text/plain", "x" * size))
-    assert draft.body_text == (
+    assert draft.request.body_text == (
         "x" * TEXT_MAX_BYTES + f"\n[text cut: {TEXT_MAX_BYTES} of {size} bytes]"
     )
 
@@ -123,7 +123,7 @@ def test_a_text_that_is_cut_says_so() -> None:
 def test_texts_that_did_not_come_are_empty() -> None:
     structure, _ = parse_raw_structure((HEADER + text("x")).encode())
     plan = plan_parts(structure, max_file_bytes=1, inline_image_bytes=1)
-    assert compose(b"", 7, RECEIVED_AT, plan, {}).body_text == ""
+    assert compose(b"", 7, RECEIVED_AT, plan, {}).request.body_text == ""
 
 
 def test_inline_pgp_is_a_file_and_no_text() -> None:
@@ -154,11 +154,11 @@ def no_id(raw: str) -> str:
 def test_without_an_id_header_and_text_are_the_reference() -> None:
     """Case a03."""
     one, again, two = (drafted(no_id(text(body))) for body in ("Body 1", "Body 1", "Body 2"))
-    assert one.message_id is None
-    assert one.source_ref == again.source_ref
-    assert one.source_ref.startswith("sha256:")
-    assert len(one.source_ref) == 7 + 64
-    assert one.source_ref != two.source_ref
+    assert one.request.message_id is None
+    assert one.request.source_ref == again.request.source_ref
+    assert one.request.source_ref.startswith("sha256:")
+    assert len(one.request.source_ref) == 7 + 64
+    assert one.request.source_ref != two.request.source_ref
 
 
 def test_an_id_that_no_index_takes_is_hashed() -> None:
@@ -167,12 +167,12 @@ def test_an_id_that_no_index_takes_is_hashed() -> None:
         message_id = f"<{'x' * (length - 2)}>"
         draft = drafted(HEADER.replace("<1@example.com>", message_id) + text("x"))
         expected = f"sha256:{hashlib.sha256(message_id.encode()).hexdigest()}"
-        assert draft.source_ref == (expected if hashed else message_id)
-        assert draft.message_id == message_id
+        assert draft.request.source_ref == (expected if hashed else message_id)
+        assert draft.request.message_id == message_id
 
 
 def fingerprint(raw: str) -> str:
-    return drafted(raw).content_fingerprint
+    return drafted(raw).request.content_fingerprint
 
 
 def test_a_fingerprint_is_stable() -> None:

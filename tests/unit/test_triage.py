@@ -1,16 +1,19 @@
 """The decisions on every kind of part, as a table."""
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import pytest
 
+from service.mail.sniff import Sniffer
 from service.mail.triage import (
     TEXT_MAX_BYTES,
     TEXT_MAX_PARTS,
+    Decision,
     PlannedFile,
-    decide_file,
+    decide_sniffed,
     plan_parts,
+    refine,
     worth_reading,
 )
 from service.model import Part, Verdict
@@ -23,6 +26,15 @@ XLS = ole("Root Entry", "Workbook")
 ENCRYPTED_XLSX = ole("Root Entry", "EncryptionInfo", "EncryptedPackage")
 MS_EXCEL = "application/vnd.ms-excel"
 OPENXML = "application/vnd.openxmlformats-officedocument."
+
+
+def decide_file(
+    file: PlannedFile, content: bytes, *, shown_cids: Collection[str] = frozenset()
+) -> Decision:
+    """Verdict and reason as the intake comes to them: refined by the HTML, then by the bytes."""
+    sniffer = Sniffer()
+    sniffer.feed(content)
+    return decide_sniffed(refine(file, shown_cids), sniffer)
 
 
 def part(
