@@ -9,7 +9,8 @@ batch and goes to the quarantine alone; a lost connection ends the round.
 import logging
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
-from typing import Literal, TypeVar
+from functools import partial
+from typing import Literal
 
 import trio
 
@@ -21,7 +22,7 @@ from service.db.requests import find_fingerprints, is_stored, store_requests
 from service.errors import ConnectionLost, FetchRefused
 from service.mail.compose import Draft
 from service.mail.imap import ImapSession
-from service.mail.message import Planned, compose_all, finish_all, plan_all
+from service.mail.message import Planned, compose_all, finish_all, plan_message, runs
 from service.mail.reader import PartReader
 from service.model import Cursor, FailedMessage, Limits, NewRequest, Overview, Stage
 
@@ -35,7 +36,6 @@ MAX_FAILED_IN_A_ROW = 10
 ERROR_MAX_CHARS = 500
 
 Outcome = Literal["stored", "duplicate", "quarantined", "too_old", "gone"]
-Entry = TypeVar("Entry", bound=Planned | FailedMessage)
 
 
 class Round:
@@ -148,16 +148,17 @@ class Round:
         return [uid for uid in uids if uid not in self.outcomes]
 
     async def _take_batch(self, uids: Sequence[int]) -> None:
-        found = await self._session.fetch_overviews(uids)
-        await self._check_gone(set(uids) - {overview.uid for overview in found})
-        wanted = []
-        for overview in found:
-            if isinstance(overview, Overview) and self._is_too_old(overview):
-                self._record(overview.uid, "too_old")
+        found = await self._session.fetch_overviews(
+            uids, partial(plan_message, limits=self._limits)
+        )
+        await self._check_gone(set(uids) - {entry.uid for entry in found})
+        entries = []
+        for entry in found:
+            if isinstance(entry, Planned) and self._is_too_old(entry.overview):
+                self._record(entry.uid, "too_old")
             else:
-                wanted.append(overview)
-        entries = await self._session.compute(plan_all, wanted, self._limits)
-        for group in _groups(entries, GROUP_MAX_BYTES):
+                entries.append(entry)
+        for group in runs(entries, _read_bytes, GROUP_MAX_BYTES):
             await self._take_group(group)
         if self._cursor_uid < uids[-1]:
             await self._write([], upto=uids[-1])
@@ -182,7 +183,7 @@ class Round:
         texts = await self._reader.fetch_texts(planned)
         composed = [
             entry
-            for run in _groups(planned, COMPOSE_BYTES)
+            for run in runs(planned, _read_bytes, COMPOSE_BYTES)
             for entry in await self._session.compute(compose_all, run, texts)
         ]
         _refuse_failures_among_others([*group, *composed], len(group))
@@ -267,22 +268,9 @@ class Round:
         metrics.MESSAGES.labels(outcome).inc()
 
 
-def _groups(entries: Sequence[Entry], max_bytes: int) -> Iterator[list[Entry]]:
-    """Runs of messages with that much to read together; a larger one is alone.
-
-    So is one that failed, for its raw bytes.
-    """
-    group: list[Entry] = []
-    total = 0
-    for entry in entries:
-        size = entry.plan.read_bytes if isinstance(entry, Planned) else max_bytes
-        if group and total + max(size, 1) > max_bytes:
-            yield group
-            group, total = [], 0
-        group.append(entry)
-        total += size
-    if group:
-        yield group
+def _read_bytes(entry: Planned | FailedMessage) -> int:
+    """What is to be read of a message; one that failed is alone, for its raw bytes."""
+    return entry.plan.read_bytes if isinstance(entry, Planned) else GROUP_MAX_BYTES
 
 
 def _refuse_failures_among_others(entries: Iterable[object], group_size: int) -> None:

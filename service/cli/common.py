@@ -87,6 +87,18 @@ def parse_instant(text: str) -> datetime:
     return instant if instant.tzinfo is not None else instant.replace(tzinfo=UTC)
 
 
+def check_text(name: str, value: str) -> str:
+    """A value for the option `name` that is not blank and nothing that a terminal obeys."""
+    if not value.strip() or not is_fit(value):
+        raise click.BadParameter("must be text without control characters", param_hint=name)
+    return value
+
+
+def is_fit(text: str) -> bool:
+    """Whether the text holds neither control characters nor bytes that are no UTF-8."""
+    return not any(ord(one) < 32 or 0xD800 <= ord(one) <= 0xDFFF for one in text)
+
+
 def print_json(value: object) -> None:
     """One JSON document; times as ISO 8601."""
     click.echo(json.dumps(value, indent=2, ensure_ascii=False, default=_jsonable))

@@ -11,6 +11,8 @@ from typing import Any
 import click
 
 from service.cli.common import (
+    check_text,
+    is_fit,
     json_option,
     load_keys,
     load_settings,
@@ -26,6 +28,7 @@ from service.errors import MailError, MailroomError
 from service.loops.poller import MailboxPoller
 from service.mail.imap import ImapSession, create_capacity
 from service.model import ImapConnection
+from service.opener import create_opener
 
 DEFAULT_PORTS = {"implicit": 993, "starttls": 143, "none": 143}
 
@@ -81,16 +84,16 @@ def add(
     since: str | None,
 ) -> None:
     """Add the IMAP mailbox ADDRESS; its password is encrypted before it is stored."""
-    _check_text("ADDRESS", address)
+    check_text("ADDRESS", address)
     if "@" not in address:
         raise click.BadParameter("must be an e-mail address", param_hint="ADDRESS")
     tls = tls or "implicit"
     connection = ImapConnection(
-        host=_check_text("--host", host),
+        host=check_text("--host", host),
         port=port or DEFAULT_PORTS[tls],
         tls=tls,  # type: ignore[arg-type]  # click has checked it
-        username=_check_text("--username", username or address),
-        folder=_check_text("--folder", folder or "INBOX"),
+        username=check_text("--username", username or address),
+        folder=check_text("--folder", folder or "INBOX"),
     )
     ingest_since = parse_instant(since) if since not in (None, "all") else None
     settings = load_settings()
@@ -134,7 +137,7 @@ def update(
     given = {"host": host, "port": port, "tls": tls, "username": username, "folder": folder}
     changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     for name, value in changes.items():
-        _check_text(f"--{name}", str(value))
+        check_text(f"--{name}", str(value))
     settings = load_settings()
     keys = load_keys(settings)
     ask = password_file is not None or not (changes or poll_interval)
@@ -314,8 +317,7 @@ def poll(address: str, as_json: bool) -> None:
     keys = load_keys(settings)
 
     async def work(db: Database) -> dict[str, int]:
-        capacity = create_capacity(settings.imap_max_connections)
-        poller = MailboxPoller(db, settings, keys, capacity)
+        poller = MailboxPoller(db, settings, create_opener(settings, keys))
         async with db.transaction() as conn:
             claim = await mailboxes.claim_mailbox(conn, address)
         report = await poller.poll(claim)
@@ -347,12 +349,6 @@ def _state(row: mailboxes.Mailbox) -> str:
     return "backing off" if row.state == "active" and row.consecutive_failures else row.state
 
 
-def _check_text(name: str, value: str) -> str:
-    if not value.strip() or any(_is_unfit(character) for character in value):
-        raise click.BadParameter("must be text without control characters", param_hint=name)
-    return value
-
-
 def _read_password(password_file: Path | None) -> str:
     if password_file is not None:
         password = password_file.read_bytes().decode("utf-8-sig", "surrogateescape").rstrip("\r\n")
@@ -365,10 +361,6 @@ def _read_password(password_file: Path | None) -> str:
             "there is no terminal to ask for the password",
             hint="use --password-file or MAILBOX_PASSWORD",
         )
-    if not password or any(_is_unfit(character) for character in password):
+    if not password or not is_fit(password):
         raise MailroomError("the password is empty, not UTF-8 or holds control characters")
     return password
-
-
-def _is_unfit(character: str) -> bool:
-    return ord(character) < 32 or 0xD800 <= ord(character) <= 0xDFFF

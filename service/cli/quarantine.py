@@ -21,9 +21,9 @@ from service.db.pool import REJECTED_ERRORS, Database
 from service.db.requests import store_requests
 from service.errors import ClaimLost, MailError, MailroomError
 from service.loops.poller import MailboxPoller
-from service.mail.imap import create_capacity
 from service.mail.message import request_from_raw
 from service.model import Limits
+from service.opener import create_opener
 from service.settings import Settings
 
 
@@ -111,8 +111,7 @@ def replay(quarantine_ids: tuple[int, ...], everything: bool) -> None:
     keys = load_keys(settings)
 
     async def work(db: Database) -> int:
-        capacity = create_capacity(settings.imap_max_connections)
-        poller = MailboxPoller(db, settings, keys, capacity)
+        poller = MailboxPoller(db, settings, create_opener(settings, keys))
         async with db.connection() as conn:
             found = (
                 await rows.list_quarantine(conn, include_resolved=False)

@@ -7,12 +7,9 @@ it backs off, keeps its error, and recovers by itself.
 
 import logging
 from collections import Counter
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 import trio
-from cryptography.fernet import InvalidToken, MultiFernet
 
 from service import metrics
 from service.db.mailboxes import (
@@ -33,8 +30,8 @@ from service.errors import (
 from service.health import Health
 from service.intake import Outcome, Round
 from service.loops.cycle import run_cycles, shield
-from service.mail.imap import Capacity, ImapSession, open_imap
 from service.model import Cursor, Limits
+from service.opener import MailboxOpener
 from service.recovery import recover_stuck_requests
 from service.settings import Settings
 
@@ -75,15 +72,12 @@ def decide_failure(claim: Claim, error: Exception, *, progressed: bool) -> Failu
 
 
 class MailboxPoller:
-    """Polls claimed mailboxes with the process's keys and its cap on connections."""
+    """Polls claimed mailboxes."""
 
-    def __init__(
-        self, db: Database, settings: Settings, keys: MultiFernet, capacity: Capacity
-    ) -> None:
+    def __init__(self, db: Database, settings: Settings, opener: MailboxOpener) -> None:
         self._db = db
         self._settings = settings
-        self._keys = keys
-        self._capacity = capacity
+        self._opener = opener
         self._limits = Limits(settings.extract_max_bytes, settings.inline_image_max_bytes)
 
     async def poll(self, claim: Claim) -> PollReport:
@@ -103,33 +97,16 @@ class MailboxPoller:
 
     async def replay(self, claim: Claim, server_ref: Cursor) -> Outcome:
         """Take one message of the quarantine again from the server: what became of it."""
-        async with self._open(claim) as session:
+        async with self._opener.open(claim.connection, claim.secret) as session:
             round_ = Round(self._db, session, claim, self._limits)
             return await round_.replay(server_ref)
-
-    @asynccontextmanager
-    async def _open(self, claim: Claim) -> AsyncIterator[ImapSession]:
-        try:
-            password = self._keys.decrypt(claim.secret).decode()
-        except InvalidToken:
-            raise CredentialsRefused(
-                "the stored password cannot be decrypted with SERVICE_SECRET_KEY",
-                hint="use the key it was stored with, or store it again: mailbox update",
-            ) from None
-        async with open_imap(
-            claim.connection,
-            password,
-            timeout_seconds=self._settings.imap_timeout_seconds,
-            capacity=self._capacity,
-        ) as session:
-            yield session
 
     async def _poll(self, claim: Claim, deadline_seconds: float) -> PollReport:
         round_: Round | None = None
         error: Exception | None = None
         with trio.move_on_after(deadline_seconds) as deadline:
             try:
-                async with self._open(claim) as session:
+                async with self._opener.open(claim.connection, claim.secret) as session:
                     round_ = Round(self._db, session, claim, self._limits)
                     await round_.run()
             except (ClaimLost, DatabaseUnreachable):

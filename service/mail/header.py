@@ -60,7 +60,7 @@ def parse_header(raw: bytes) -> Header:
         subject=decode_value(first.get("subject", b"")) or None,
         sender=_sender(first.get("from", b"")),
         recipients=tuple(_recipients(fields)),
-        sent_at=_parse_date(date),
+        sent_at=parse_date(date),
         raw_date=clean(_plain(date)) or None,
         raw_from=first.get("from", b""),
         raw_date_bytes=date,
@@ -138,7 +138,7 @@ def _plain(raw: bytes) -> str:
 
 
 def _sender(raw: bytes) -> str | None:
-    for name, address in _addresses(raw):
+    for name, address in parse_addresses(raw):
         if "@" in address:
             return f"{name} <{address}>" if name else address
     return decode_value(raw) or None
@@ -147,11 +147,11 @@ def _sender(raw: bytes) -> str | None:
 def _recipients(fields: Iterable[tuple[str, bytes]]) -> Iterator[dict[str, str]]:
     for kind, raw in fields:
         if kind in ("to", "cc", "bcc"):
-            for name, address in _addresses(raw):
+            for name, address in parse_addresses(raw):
                 yield {"kind": kind, "name": name, "address": address}
 
 
-def _addresses(raw: bytes) -> list[tuple[str, str]]:
+def parse_addresses(raw: bytes) -> list[tuple[str, str]]:
     """(name, address) pairs; where the list makes no sense, whatever looks like an address."""
     if b"=?" in raw:
         # A comma inside an encoded word is not allowed, and common.
@@ -186,7 +186,7 @@ def _decoded(latin1: str) -> str:
     return decode_value(latin1.encode("latin-1"))
 
 
-def _parse_date(raw: bytes) -> datetime | None:
+def parse_date(raw: bytes) -> datetime | None:
     """The Date as an aware time; None if it cannot be, or says what nobody's clock says."""
     try:
         date = parsedate_to_datetime(raw.decode("latin-1"))

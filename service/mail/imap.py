@@ -7,12 +7,14 @@ waited for. Trouble comes out as one of the `MailError` classes.
 
 import base64
 import imaplib
+import math
 import os
 import socket
 import ssl
+import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, TypeVar
@@ -28,7 +30,15 @@ from service.errors import (
     MailboxUnreachable,
     MailError,
 )
-from service.mail.imap_client import ImapClient, LoginError, Rows, cut, number, parse_to_datetime
+from service.mail.imap_client import (
+    ImapClient,
+    LoginError,
+    Rows,
+    cut,
+    number,
+    parse_to_datetime,
+    records_bytes,
+)
 from service.mail.replies import decide_fetch_error, decide_login_error, decide_lost
 from service.mail.search import new_mail_criteria, uid_set
 from service.mail.structure import parse_bodystructure
@@ -41,16 +51,40 @@ HEADER_MAX_BYTES = 128 * 1024
 MAX_UIDVALIDITY = 2**63 - 1  # more than RFC 3501 allows, and what some servers make of it
 CLOSE_TIMEOUT_SECONDS = 2
 SLICE_SECONDS = 0.1
+# An answer up to this size takes less than a slice, and another thread would take longer.
+SMALL_BYTES = 64 * 1024
 # A step may need several reads, each under the socket's own time-out.
 STEP_TIMEOUT_FACTOR = 2
+# For those who wait for a cancelled thread to end: as many as there are such threads.
+_ENDING = trio.CapacityLimiter(math.inf)
 
 
 @dataclass(frozen=True, slots=True)
 class Folder:
-    """What EXAMINE said; `uidvalidity` is None when the server does not give one."""
+    """What EXAMINE said; `uidvalidity` and `uidnext` are None when the server gives none."""
 
     exists: int
     uidvalidity: int | None
+    uidnext: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What SEARCH said by these criteria: ascending UIDs."""
+
+    folder: Folder
+    criteria: str
+    uids: list[int]
+
+    @property
+    def uidvalidity(self) -> int:
+        """0 when the server does not give one."""
+        return self.folder.uidvalidity or 0
+
+    @property
+    def seen_uid(self) -> int:
+        """What was there when the folder was opened goes up to this UID."""
+        return self.folder.uidnext - 1 if self.folder.uidnext else max(self.uids, default=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +119,10 @@ class ImapSession:
         self._line: socket.socket | None = None
         self._client: Any = None
         self._usable = False
+        self._has_begun = False
         self._secrets: Sequence[str] = ()
+        # Gmail finds whole words, where RFC 3501 says substrings.
+        self.searches_words = False
 
     async def resolve(self) -> list[str]:
         """The addresses of the host's name. MailboxUnreachable."""
@@ -127,13 +164,30 @@ class ImapSession:
 
     async def secure(self) -> str:
         """TLS as configured, verified, never downgraded; returns the protocol's name."""
-        try:
+        with self._doubting_port():
             return await self._step(self._secure)
+
+    async def secure_and_login(self, password: str) -> None:
+        """Both in one step."""
+
+        def both() -> None:
+            self._secure()
+            self._login(password)
+
+        with self._doubting_port():
+            await self._step(both)
+
+    @contextmanager
+    def _doubting_port(self) -> Iterator[None]:
+        """A connection that does not even begin as IMAP is probably another port."""
+        try:
+            yield
         except ConnectionLost as error:
-            error.hint = (
-                "is this an IMAP port, and the right --tls for it? "
-                "implicit is usual on port 993, starttls on port 143"
-            )
+            if not self._has_begun:
+                error.hint = (
+                    "is this an IMAP port, and the right --tls for it? "
+                    "implicit is usual on port 993, starttls on port 143"
+                )
             raise
 
     def _secure(self) -> str:
@@ -167,7 +221,7 @@ class ImapSession:
         finally:
             if self._client is None:
                 sock.close()
-        self._usable = True
+        self._usable = self._has_begun = True
         protocol = getattr(self._client.socket(), "version", lambda: None)()
         return str(protocol or "no TLS")
 
@@ -178,6 +232,7 @@ class ImapSession:
     def _login(self, password: str) -> None:
         username = self._connection.username
         self._secrets = _spellings(username, password)
+        self.searches_words = self._client.has_capability("X-GM-EXT-1")
         try:
             if self._client.has_capability("AUTH=PLAIN"):  # takes any character
                 self._client.plain_login(username, password)
@@ -215,7 +270,9 @@ class ImapSession:
             ) from error
         uidvalidity = answer.get("UIDVALIDITY") or 0
         known = 0 < uidvalidity <= MAX_UIDVALIDITY
-        return Folder(answer.get("EXISTS") or 0, uidvalidity if known else None)
+        return Folder(
+            answer.get("EXISTS") or 0, uidvalidity if known else None, answer.get("UIDNEXT") or None
+        )
 
     def _folder_names(self) -> str:
         with suppress(imaplib.IMAP4.error, ValueError):
@@ -224,52 +281,100 @@ class ImapSession:
 
     async def search_new(self, *, after_uid: int | None, since: datetime | None) -> list[int]:
         """UIDs beyond `after_uid`, or without it those that may have arrived since `since`."""
-        uids = await self._step(self._client.uid_search, new_mail_criteria(after_uid, since))
+        uids = await self.search(new_mail_criteria(after_uid, since))
         return [uid for uid in uids if uid > (after_uid or 0)]
+
+    async def search(self, criteria: str) -> list[int]:
+        """Ascending UIDs of what the server finds; `UID n:*` finds the last message always."""
+        return await self._step(self._client.uid_search, criteria)
+
+    async def look_up(self, choose: Callable[[Folder], str]) -> Finding:
+        """EXAMINE, then SEARCH by the criteria that `choose` has for the folder."""
+        return await self._step(self._look_up, choose)
+
+    def _look_up(self, choose: Callable[[Folder], str]) -> Finding:
+        folder = self._examine()
+        criteria = choose(folder)
+        return Finding(folder, criteria, self._client.uid_search(criteria))
 
     async def list_present(self, uids: Sequence[int]) -> list[int]:
         """Which of these messages the folder still has."""
-        present = set(await self._step(self._client.uid_search, ["UID", uid_set(uids)]))
+        present = set(await self.search(f"UID {uid_set(uids)}"))
         return [uid for uid in uids if uid in present]
 
-    async def fetch_overviews(self, uids: Sequence[int]) -> list[Overview | FailedMessage]:
-        """Pass 1 for these messages, in UID order; those without an answer are left out.
+    async def fetch_overviews(
+        self, uids: Sequence[int], read: Callable[[Overview | FailedMessage], T]
+    ) -> list[T]:
+        """Pass 1: what `read` makes of each of these messages, in UID order.
 
-        FetchRefused when the answer as a whole cannot be used.
+        Those without an answer are left out. FetchRefused when the answer as a whole cannot be
+        used.
         """
         header = f"BODY.PEEK[HEADER]<0.{HEADER_MAX_BYTES}>"
-        rows = await self._fetch(uids, [header, "BODYSTRUCTURE", "INTERNALDATE", "RFC822.SIZE"])
-        found: list[Overview | FailedMessage] = []
-        await self._in_turns(_read_overviews(rows, found))
-        return found
+        items = [header, "BODYSTRUCTURE", "INTERNALDATE", "RFC822.SIZE"]
+        found = await self._fetch(uids, items, lambda uid, row: read(_overview(uid, row)))
+        return list(found.values())
 
     async def fetch_sections(
         self, uids: Sequence[int], sections: Mapping[str, int]
     ) -> dict[int, dict[str, bytes]]:
         """The first `sections[s]` encoded bytes of each section of each message."""
         items = [f"BODY.PEEK[{section}]<0.{size}>" for section, size in sections.items()]
-        rows = await self._fetch(uids, items)
-        return {
-            uid: {section: _literal(row, section, 0) for section in sections}
-            for uid, row in rows.items()
-        }
+        return await self._fetch(
+            uids, items, lambda _, row: {section: _literal(row, section, 0) for section in sections}
+        )
 
     async def fetch_slice(self, uid: int, section: str, offset: int, size: int) -> bytes:
         """Up to `size` encoded bytes of one section from `offset`; section "" is all of it."""
-        rows = await self._fetch([uid], [f"BODY.PEEK[{section}]<{offset}.{size}>"])
-        if uid not in rows:
+        items = [f"BODY.PEEK[{section}]<{offset}.{size}>"]
+        found = await self._fetch([uid], items, lambda _, row: _literal(row, section, offset))
+        if uid not in found:
             raise FetchRefused("FETCH gives nothing of the message")
-        data = _literal(rows[uid], section, offset)
+        data = found[uid]
         if len(data) > size:
             raise FetchRefused(f"FETCH gave {len(data)} bytes where {size} were asked for")
         return data
 
-    async def _fetch(self, uids: Sequence[int], items: Sequence[str]) -> Rows:
-        """One FETCH: off the wire under its deadline, then made sense of in turns."""
-        records = await self._step(self._fetch_records, uids, items)
+    async def _fetch(
+        self,
+        uids: Sequence[int],
+        items: Sequence[str],
+        read: Callable[[int, Mapping[bytes, Any]], T],
+    ) -> dict[int, T]:
+        """One FETCH off the wire under its deadline; what `read` makes of each message, by UID."""
+        found: dict[int, T] = {}
+        work = await self._step(self._begin_fetch, uids, items, read, found)
+        await self._in_turns(work)
+        return found
+
+    def _begin_fetch(
+        self,
+        uids: Sequence[int],
+        items: Sequence[str],
+        read: Callable[[int, Mapping[bytes, Any]], T],
+        found: dict[int, T],
+    ) -> Iterator[None] | None:
+        """The work that is left to make sense of the answer: none of one that is small."""
+        records = self._fetch_records(uids, items)
+        work = self._make_sense(records, uids, read, found)
+        if records_bytes(records) > SMALL_BYTES:
+            return work
+        for _ in work:
+            pass
+        return None
+
+    def _make_sense(
+        self,
+        records: Sequence[Any],
+        uids: Sequence[int],
+        read: Callable[[int, Mapping[bytes, Any]], T],
+        found: dict[int, T],
+    ) -> Iterator[None]:
         rows: Rows = {}
-        await self._in_turns(self._client.parse_fetch(records, rows, uids))
-        return rows
+        yield from self._client.parse_fetch(records, rows, uids)
+        for uid in sorted(rows):
+            found[uid] = read(uid, rows[uid])
+            yield
 
     def _fetch_records(self, uids: Sequence[int], items: Sequence[str]) -> list[Any]:
         try:
@@ -284,15 +389,14 @@ class ImapSession:
         """Run a long computation in a thread, in turn with the other sessions."""
         return await trio.to_thread.run_sync(function, *args, limiter=self._parsing)
 
-    async def _in_turns(self, work: Iterator[None]) -> None:
+    async def _in_turns(self, work: Iterator[None] | None) -> None:
         """Run a long computation slice by slice, so that no mailbox keeps the others from theirs.
 
         Waiting for a turn is not the server's fault: nothing but the poll's deadline bounds it.
         """
-        has_more = True
-        while has_more:
+        while work is not None:
             async with self._parsing:
-                has_more = await self._run(_work_on, work)
+                work = await self._run(_work_on, work)
 
     async def _step(self, function: Callable[..., T], *args: object) -> T:
         """Run one blocking step under its deadline, errors mapped to ours."""
@@ -303,8 +407,7 @@ class ImapSession:
         raise ConnectionLost(f"no complete answer within {limit_seconds:g} s")
 
     async def _run(self, function: Callable[..., T], *args: object) -> T:
-        ended = trio.Event()
-        token = trio.lowlevel.current_trio_token()
+        ended = threading.Event()
 
         def step() -> T:
             try:
@@ -329,15 +432,15 @@ class ImapSession:
                 words = self._words(error)
                 raise ConnectionLost(f"the server's answer makes no sense: {words}") from error
             finally:
-                token.run_sync_soon(ended.set)
+                ended.set()
 
         try:
             return await trio.to_thread.run_sync(step, limiter=self._thread, abandon_on_cancel=True)
         except trio.Cancelled:
             self._usable = False
             self._shut_down()
-            with trio.move_on_after(CLOSE_TIMEOUT_SECONDS, shield=True):
-                await ended.wait()
+            with trio.CancelScope(shield=True):
+                await trio.to_thread.run_sync(ended.wait, CLOSE_TIMEOUT_SECONDS, limiter=_ENDING)
             raise
 
     def _words(self, error: BaseException) -> str:
@@ -384,8 +487,7 @@ async def open_imap(
         try:
             with metrics.IMAP_CONNECTIONS.track_inprogress():
                 await session.connect()
-                await session.secure()
-                await session.login(password)
+                await session.secure_and_login(password)
                 yield session
         finally:
             await session.aclose()
@@ -407,17 +509,10 @@ def _spellings(username: str, password: str) -> list[str]:
     return sorted({password, quoted, plain, *shown}, key=len, reverse=True)
 
 
-def _work_on(work: Iterator[None]) -> bool:
-    """One slice of it; whether there is more."""
+def _work_on(work: Iterator[None]) -> Iterator[None] | None:
+    """One slice of it; what is left."""
     end = time.monotonic() + SLICE_SECONDS
-    return any(time.monotonic() > end for _ in work)
-
-
-def _read_overviews(rows: Rows, found: list[Overview | FailedMessage]) -> Iterator[None]:
-    """Put the messages of `rows` into `found` in UID order, one at a time."""
-    for uid in sorted(rows):
-        found.append(_overview(uid, rows[uid]))
-        yield
+    return work if any(time.monotonic() > end for _ in work) else None
 
 
 def _overview(uid: int, row: Mapping[bytes, Any]) -> Overview | FailedMessage:

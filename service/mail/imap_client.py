@@ -19,7 +19,15 @@ from imapclient.response_parser import parse_response
 from service.errors import FetchRefused
 from service.mail.search import uid_set
 
-__all__ = ["ImapClient", "LoginError", "Rows", "cut", "number", "parse_to_datetime"]
+__all__ = [
+    "ImapClient",
+    "LoginError",
+    "Rows",
+    "cut",
+    "number",
+    "parse_to_datetime",
+    "records_bytes",
+]
 
 log = logging.getLogger(__name__)
 
@@ -120,9 +128,9 @@ class ImapClient(IMAPClient):  # type: ignore[misc]
         """What EXAMINE said in numbers; IMAPClient's own raises on what is none."""
         return {name: number(values[-1]) for name, values in responses.items()}
 
-    def uid_search(self, criteria: Sequence[Any]) -> list[int]:
+    def uid_search(self, criteria: str) -> list[int]:
         """Ascending UIDs, also when the server answers in several SEARCH lines."""
-        typ, data = self._imap.uid("SEARCH", *_search_arguments(criteria))
+        typ, data = self._imap.uid("SEARCH", criteria)
         self._checkok("SEARCH", typ, data)
         uids = {uid for line in data if line is not None for uid in _numbers(line)}
         possible = sorted(uid for uid in uids if 0 < uid <= MAX_UID)
@@ -163,18 +171,16 @@ class ImapClient(IMAPClient):  # type: ignore[misc]
             raise FetchRefused(cut(nonsense))
 
 
-def _search_arguments(criteria: Sequence[Any]) -> list[bytes]:
-    return [
-        item.strftime("%d-%b-%Y").encode("ascii") if hasattr(item, "strftime") else item.encode()
-        for item in criteria
-    ]
-
-
 def _numbers(line: bytes) -> Iterator[int]:
     """The numbers of a SEARCH line. ValueError for one that holds anything else."""
     if not _NUMBERS.fullmatch(line):
         raise ValueError(f"SEARCH gave {line[:80]!r}")
     return (int(word[0][:19]) for word in _NUMBER.finditer(line))
+
+
+def records_bytes(records: Sequence[Any]) -> int:
+    """The size of imaplib's records, literals included."""
+    return sum(sum(map(len, one)) if isinstance(one, tuple) else len(one or b"") for one in records)
 
 
 def number(value: object) -> int | None:

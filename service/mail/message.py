@@ -4,9 +4,10 @@ Pure. A fault that a hostile mail finds costs this mail only: it comes out as a 
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import TypeVar
 
 from service.mail.compose import Content, Draft, compose, finish
 from service.mail.structure import parse_raw_structure
@@ -15,6 +16,8 @@ from service.mail.triage import Plan, plan_parts
 from service.model import FailedMessage, Limits, NewRequest, Overview, Part
 
 log = logging.getLogger(__name__)
+
+Entry = TypeVar("Entry")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,21 +32,31 @@ class Planned:
         return self.overview.uid
 
 
-def plan_all(
-    overviews: Sequence[Overview | FailedMessage], limits: Limits
-) -> list[Planned | FailedMessage]:
-    """The triage of each message from its structure; one that failed before is left as it is."""
-    entries: list[Planned | FailedMessage] = []
-    for overview in overviews:
-        try:
-            entries.append(
-                overview
-                if isinstance(overview, FailedMessage)
-                else Planned(overview, _plan(overview.structure, limits))
-            )
-        except Exception as error:
-            entries.append(_unparsable(overview.uid, error))
-    return entries
+def runs(
+    entries: Sequence[Entry], size_bytes: Callable[[Entry], int], max_bytes: int
+) -> Iterator[list[Entry]]:
+    """Runs of messages with that much to read together; a larger one is alone."""
+    run: list[Entry] = []
+    total = 0
+    for entry in entries:
+        size = size_bytes(entry)
+        if run and total + max(size, 1) > max_bytes:
+            yield run
+            run, total = [], 0
+        run.append(entry)
+        total += size
+    if run:
+        yield run
+
+
+def plan_message(overview: Overview | FailedMessage, limits: Limits) -> Planned | FailedMessage:
+    """The triage of a message from its structure; one that failed before is left as it is."""
+    if isinstance(overview, FailedMessage):
+        return overview
+    try:
+        return Planned(overview, _plan(overview.structure, limits))
+    except Exception as error:
+        return _unparsable(overview.uid, error)
 
 
 def compose_all(

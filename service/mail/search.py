@@ -1,9 +1,23 @@
-"""IMAP SEARCH criteria as a pre-filter (RFC 3501 section 6.4.4). Pure."""
+"""IMAP SEARCH criteria as a pre-filter (RFC 3501 section 6.4.4). Pure.
 
+What a server makes of dates and texts differs, so each message that it names is checked again,
+and what is put on the wire only has to name no message too few.
+"""
+
+import re
 from collections.abc import Iterable
 from datetime import date, datetime, timedelta, timezone
 
+from service.model import Query
+
 _LAST_ZONE = timezone(timedelta(hours=-12))
+_EARLIEST_YEAR = 1970
+_MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"]
+_PRINTABLE_ASCII = re.compile(r"[ -~]+")
+# Servers take command lines of 8,000 octets and more (RFC 2683 section 3.2.1.5).
+MAX_CRITERIA_CHARS = 4000
+MAX_ALTERNATIVES = 20
+EVERYTHING = "ALL"
 
 
 def wire_since(since: datetime) -> date:
@@ -15,13 +29,36 @@ def wire_since(since: datetime) -> date:
     return since.astimezone(_LAST_ZONE).date()
 
 
-def new_mail_criteria(after_uid: int | None, since: datetime | None) -> list[str | date]:
+def new_mail_criteria(after_uid: int | None, since: datetime | None) -> str:
     """What is new: beyond the cursor, or without one whatever arrived since a day."""
     if after_uid is not None:
-        return ["UID", f"{after_uid + 1}:*"]
-    if since is not None:
-        return ["SINCE", wire_since(since)]
-    return ["ALL"]
+        return f"UID {after_uid + 1}:*"
+    return _since(since) if since is not None else EVERYTHING
+
+
+def query_criteria(query: Query, after_uid: int | None, *, with_texts: bool) -> str:
+    """What may match, `after_uid` being the cursor's UID where it counts in this folder."""
+    criteria = []
+    if with_texts:
+        texts = {"SUBJECT": query.subject, "FROM": query.sender, "TO": query.recipient}
+        criteria += [_text(key, text) for key, text in texts.items() if text]
+    if query.since is not None and query.since.year > _EARLIEST_YEAR:
+        criteria.append(_since(query.since))
+    if after_uid is not None:
+        criteria.append(f"UID {after_uid + 1}:*")
+    return " ".join(filter(None, criteria)) or EVERYTHING
+
+
+def any_of(alternatives: Iterable[str]) -> str | None:
+    """Criteria for what matches any of these; None when they are too many for one command."""
+    distinct = sorted(set(alternatives))
+    if EVERYTHING in distinct:
+        return EVERYTHING
+    joined = distinct[0]
+    for alternative in distinct[1:]:
+        joined = f"OR ({alternative}) ({joined})"
+    fits = len(distinct) <= MAX_ALTERNATIVES and len(joined) <= MAX_CRITERIA_CHARS
+    return joined if fits or len(distinct) == 1 else None
 
 
 def uid_set(uids: Iterable[int]) -> str:
@@ -33,3 +70,16 @@ def uid_set(uids: Iterable[int]) -> str:
         else:
             runs.append((uid, uid))
     return ",".join(f"{first}:{last}" if last > first else f"{first}" for first, last in runs)
+
+
+def _since(since: datetime) -> str:
+    day = wire_since(since)
+    return f"SINCE {day.day:02}-{_MONTHS[day.month - 1]}-{day.year:04}"
+
+
+def _text(key: str, text: str) -> str:
+    """The longest run of ASCII in the text, quoted: other characters need a CHARSET, which many
+    servers refuse (BADCHARSET)."""
+    longest = max(_PRINTABLE_ASCII.findall(text), key=len, default="").strip()
+    quoted = longest.replace("\\", "\\\\").replace('"', '\\"')
+    return f'{key} "{quoted}"' if longest else ""

@@ -11,8 +11,8 @@ from cryptography.fernet import Fernet, MultiFernet
 from service.db.mailboxes import Mailbox, claim_mailbox, get_mailbox, insert_mailbox
 from service.db.pool import Database, open_database
 from service.loops.poller import MailboxPoller, PollReport
-from service.mail.imap import create_capacity
 from service.model import ImapConnection
+from service.opener import create_opener
 from service.settings import Settings
 
 
@@ -65,4 +65,4 @@ async def open_station(database_url: str, **settings: Any) -> AsyncIterator[Stat
     chosen = Settings.load(**{"imap_timeout_seconds": 2, **settings})
     async with open_database(database_url) as db:
         await db.connect()
-        yield Station(db, keys, MailboxPoller(db, chosen, keys, create_capacity(40)))
+        yield Station(db, keys, MailboxPoller(db, chosen, create_opener(chosen, keys)))

@@ -33,6 +33,7 @@ from service.intake import BATCH_MESSAGES, MAX_FAILED_IN_A_ROW
 from service.loops.poller import MailboxPoller, PollReport
 from service.mail.imap import create_capacity
 from service.model import Tls
+from service.opener import MailboxOpener
 from service.settings import Settings
 from tests.mail.station import Station, open_station
 from tests.scripted_imap import Close, Drip, Hang, Message, Reply, ScriptedImap
@@ -770,7 +771,7 @@ async def cancel_a_poll(
     capacity = create_capacity(1)
     limiter = capacity.connections
     settings = Settings.load(imap_timeout_seconds=20)
-    poller = MailboxPoller(station.db, settings, station.keys, capacity)
+    poller = MailboxPoller(station.db, settings, MailboxOpener(station.keys, capacity, 20))
     await station.add(port)
     async with station.db.transaction() as conn:
         claim = await claim_mailbox(conn, USER)

@@ -18,7 +18,7 @@ from service.db.mailboxes import delete_mailbox
 from service.db.pool import open_database
 from service.db.quarantine import MAX_ATTEMPTS
 from service.loops.poller import MailboxPoller
-from service.mail.imap import create_capacity
+from service.opener import create_opener
 from service.settings import Settings
 from tests.mail.station import Station
 from tests.scripted_imap import Close, Hang, Message, Reply, ScriptedImap
@@ -45,7 +45,7 @@ async def station(database_url: str) -> AsyncIterator[Station]:
     with trio.fail_after(60):
         async with open_database(database_url) as db:
             await db.connect()
-            yield Station(db, keys, MailboxPoller(db, SETTINGS, keys, create_capacity(1)))
+            yield Station(db, keys, MailboxPoller(db, SETTINGS, create_opener(SETTINGS, keys)))
 
 
 class Commands:
@@ -149,10 +149,8 @@ async def test_a_message_is_tried_five_times_in_all(station: Station) -> None:
 
 
 async def test_a_message_that_hangs_is_tried_five_times_in_all(station: Station) -> None:
-    quick = MailboxPoller(
-        station.db, Settings.load(imap_timeout_seconds=0.2), station.keys, create_capacity(1)
-    )
-    station.poller = quick
+    settings = Settings.load(imap_timeout_seconds=0.2)
+    station.poller = MailboxPoller(station.db, settings, create_opener(settings, station.keys))
     with ScriptedImap([Message(1, GOOD)], {"UID FETCH": Hang(b"* 1 FETCH (UID 1 ")}) as server:
         await station.add(server.port)
         for _ in range(MAX_ATTEMPTS + 3):

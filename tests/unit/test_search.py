@@ -1,12 +1,14 @@
 """SEARCH criteria and sequence sets: never less than what is new, never another UID."""
 
+import re
 from datetime import UTC, date, datetime, timedelta, timezone
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.mail.search import new_mail_criteria, uid_set, wire_since
+from service.mail.search import any_of, new_mail_criteria, query_criteria, uid_set, wire_since
+from service.model import Query
 
 ZONES = [timezone(timedelta(minutes=minutes)) for minutes in range(-12 * 60, 14 * 60 + 1, 15)]
 
@@ -46,17 +48,63 @@ SINCE = datetime(2026, 3, 2, 4, 48, tzinfo=UTC)
 @pytest.mark.parametrize(
     ("after_uid", "since", "criteria"),
     [
-        (None, None, ["ALL"]),
-        (None, SINCE, ["SINCE", date(2026, 3, 1)]),
-        (0, SINCE, ["UID", "1:*"]),
-        (41, None, ["UID", "42:*"]),
-        (41, SINCE, ["UID", "42:*"]),
+        (None, None, "ALL"),
+        (None, SINCE, "SINCE 01-Mar-2026"),
+        (0, SINCE, "UID 1:*"),
+        (41, None, "UID 42:*"),
+        (41, SINCE, "UID 42:*"),
     ],
 )
 def test_the_cursor_wins_over_the_day(
-    after_uid: int | None, since: datetime | None, criteria: list[str | date]
+    after_uid: int | None, since: datetime | None, criteria: str
 ) -> None:
     assert new_mail_criteria(after_uid, since) == criteria
+
+
+@pytest.mark.parametrize(
+    ("text", "on_the_wire"),
+    [
+        ("Invoice", 'SUBJECT "Invoice"'),
+        ('say "hi" \\ bye', r'SUBJECT "say \"hi\" \\ bye"'),
+        ("Rechnung für März", 'SUBJECT "Rechnung f"'),
+        ("für 2026 März", 'SUBJECT "r 2026 M"'),
+        ("код 123456", 'SUBJECT "123456"'),
+        ("a\tlonger text", 'SUBJECT "longer text"'),
+        ("a) LOGOUT\r\nA1 LOGOUT", 'SUBJECT "a) LOGOUT"'),
+        ("验证码", "ALL"),
+        ("é é", "ALL"),
+    ],
+)
+def test_of_a_text_the_longest_run_of_ascii_is_on_the_wire(text: str, on_the_wire: str) -> None:
+    assert query_criteria(Query(subject=text), None, with_texts=True) == on_the_wire
+
+
+@given(st.text(max_size=30), st.text(max_size=30))
+def test_no_text_can_leave_its_quotes(subject: str, sender: str) -> None:
+    criteria = query_criteria(Query(subject=subject, sender=sender), None, with_texts=True)
+    assert criteria.isascii()
+    assert criteria.isprintable()
+    outside = re.sub(r'"(?:[^"\\]|\\.)*"', "", criteria)
+    assert set(outside.split()) <= {"SUBJECT", "FROM", "ALL"}
+
+
+def test_a_since_before_the_first_mail_is_not_on_the_wire() -> None:
+    for year in (1, 1969, 1970):
+        query = Query(since=datetime(year, 1, 1, tzinfo=UTC))
+        assert query_criteria(query, None, with_texts=True) == "ALL"
+
+
+@pytest.mark.parametrize(
+    ("alternatives", "criteria"),
+    [
+        (["UID 5:*", "UID 5:*"], "UID 5:*"),
+        (["UID 5:*", "ALL"], "ALL"),
+        (["A", "B", "C"], "OR (C) (OR (B) (A))"),
+        ([f"UID {n}:*" for n in range(21)], None),
+    ],
+)
+def test_alternatives_are_one_command(alternatives: list[str], criteria: str | None) -> None:
+    assert any_of(alternatives) == criteria
 
 
 @pytest.mark.parametrize(
