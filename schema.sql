@@ -132,7 +132,8 @@ CREATE TABLE api_token (
 );
 
 -- The shared rate limiter: the theoretical arrival time per key (generic cell rate algorithm).
-CREATE TABLE rate_limit (
+-- Unlogged: a request does not wait for the disk; after a crash of PostgreSQL all limits are new.
+CREATE UNLOGGED TABLE rate_limit (
     key         text PRIMARY KEY,
     tat         timestamptz NOT NULL
 );

@@ -6,6 +6,7 @@ from service.cli.demo import demo
 from service.cli.mailbox import mailbox
 from service.cli.quarantine import quarantine
 from service.cli.serve import migrate, serve
+from service.cli.token import token
 
 
 @click.group(
@@ -24,5 +25,5 @@ def cli(context: click.Context) -> None:
         context.invoke(serve)
 
 
-for command in (serve, migrate, mailbox, quarantine, demo):
+for command in (serve, migrate, mailbox, token, quarantine, demo):
     cli.add_command(command)

@@ -56,6 +56,16 @@ class Claim:
     has_quarantine: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Access:
+    """What it takes to read a mailbox, polled or not; the secret is encrypted."""
+
+    mailbox_id: int
+    address: str
+    connection: ImapConnection
+    secret: bytes
+
+
 _SHOWN = """
     id, address, provider, connection, extract(epoch FROM poll_interval)::float8
     AS poll_interval_seconds, enabled, state, consecutive_failures, last_error, last_polled_at,
@@ -202,6 +212,19 @@ async def get_secret(conn: Connection, address: str) -> bytes:
         "SELECT secret FROM email_mailbox_config WHERE lower(address) = lower($1)", address
     )
     return secret
+
+
+async def find_access(conn: Connection, address: str) -> Access | None:
+    """How to read a mailbox, its address in any case; None if there is none."""
+    row = await conn.fetchrow(
+        "SELECT id, address, connection, secret FROM email_mailbox_config"
+        " WHERE lower(address) = lower($1) AND provider = 'imap'",
+        address,
+    )
+    if row is None:
+        return None
+    connection = ImapConnection(**json.loads(row["connection"]))
+    return Access(row["id"], row["address"], connection, row["secret"])
 
 
 async def enable_mailbox(conn: Connection, address: str, *, enabled: bool) -> None:

@@ -64,6 +64,24 @@ async def test_migrating_again_changes_nothing(empty_url: str) -> None:
         assert conn.execute("SELECT version FROM schema_version").fetchall() == [(known_version(),)]
 
 
+IS_UNLOGGED = "SELECT relpersistence = 'u' FROM pg_class WHERE relname = 'rate_limit'"
+
+
+async def test_an_older_database_goes_through_what_came_later(empty_url: str) -> None:
+    await migrate(empty_url)
+    execute(empty_url, "ALTER TABLE rate_limit SET LOGGED")
+    execute(empty_url, "UPDATE schema_version SET version = 1")
+    execute(empty_url, "INSERT INTO rate_limit VALUES ('kept', now())")
+    async with open_connection(empty_url) as conn:
+        with pytest.raises(SchemaError, match="at version 1, this service needs"):
+            await check_schema(conn)
+    assert await migrate(empty_url) == (1, known_version())
+    async with open_connection(empty_url) as conn:
+        await check_schema(conn)
+        assert await conn.fetchval(IS_UNLOGGED)
+        assert await conn.fetchval("SELECT key FROM rate_limit") == "kept"
+
+
 async def test_of_five_that_start_at_once_one_applies_and_all_succeed(empty_url: str) -> None:
     results: list[tuple[int, int]] = []
 
