@@ -1,0 +1,134 @@
+"""Reading messages for a query from an open folder, in as few commands as it takes.
+
+Pass 1 batch by batch, pass 2 for the texts of what matched; no file is ever read. A message that
+cannot be read costs itself: it is left out and named in `unreadable`. A lost connection is raised.
+"""
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
+
+from service.errors import FetchRefused
+from service.mail.imap import ImapSession
+from service.mail.matching import Envelope, read_envelope
+from service.mail.message import Planned, plan_message, runs
+from service.mail.messages import build_message
+from service.mail.reader import PartReader
+from service.model import FailedMessage, Limits, Message, Overview
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+BATCH_MESSAGES = (10, 40, 200)  # small first: a search often finds at once what it looks for
+# Sense is made of a group in one go that cannot be cancelled, and HTML takes a second a MiB.
+GROUP_MAX_BYTES = 256 * 1024
+
+
+def batches(uids: Sequence[int]) -> Iterator[Sequence[int]]:
+    """The UIDs in their order, in growing pieces."""
+    start = turn = 0
+    while start < len(uids):
+        size = BATCH_MESSAGES[min(turn, len(BATCH_MESSAGES) - 1)]
+        yield uids[start : start + size]
+        start, turn = start + size, turn + 1
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A message after pass 1."""
+
+    planned: Planned
+    envelope: Envelope
+
+    @property
+    def uid(self) -> int:
+        return self.planned.uid
+
+
+class Lookup:
+    """Reads over one session; `unreadable` says of each message left out why it was."""
+
+    def __init__(self, session: ImapSession, limits: Limits) -> None:
+        self.unreadable: list[str] = []
+        self._session = session
+        self._limits = limits
+        self._reader = PartReader(session, limits.max_file_bytes)
+
+    async def candidates(self, uids: Sequence[int]) -> list[Candidate]:
+        """Pass 1 for these messages, in their order."""
+        found = {candidate.uid: candidate for candidate in await self._fetch(uids)}
+        return [found[uid] for uid in uids if uid in found]
+
+    async def _fetch(self, uids: Sequence[int]) -> list[Candidate]:
+        """The message that makes FETCH fail is found by halving."""
+        read = partial(_read_candidate, limits=self._limits)
+        try:
+            return self._readable(await self._session.fetch_overviews(uids, read))
+        except FetchRefused as error:
+            if len(uids) == 1:
+                self._leave_out(uids[0], error)
+                return []
+            middle = len(uids) // 2
+            return [*await self._fetch(uids[:middle]), *await self._fetch(uids[middle:])]
+
+    async def messages(self, candidates: Sequence[Candidate]) -> list[Message]:
+        """Pass 2 for these messages, in their order."""
+        planned = [candidate.planned for candidate in candidates]
+        return [
+            message
+            for group in runs(planned, _text_bytes, GROUP_MAX_BYTES)
+            for message in await self._read_messages(group)
+        ]
+
+    async def _read_messages(self, group: Sequence[Planned]) -> list[Message]:
+        try:
+            texts = await self._reader.fetch_texts(group)
+        except FetchRefused as error:
+            if len(group) == 1:
+                self._leave_out(group[0].uid, error)
+                return []
+            return [message for one in group for message in await self._read_messages([one])]
+        built = await self._session.compute(_build_all, group, texts)
+        return self._readable(built)
+
+    def _readable(self, entries: Iterable[T | FailedMessage]) -> list[T]:
+        kept = []
+        for entry in entries:
+            if isinstance(entry, FailedMessage):
+                self._leave_out(entry.uid, entry.error)
+            else:
+                kept.append(entry)
+        return kept
+
+    def _leave_out(self, uid: int, error: object) -> None:
+        self.unreadable.append(f"message {uid} cannot be read: {error}")
+
+
+def _read_candidate(
+    overview: Overview | FailedMessage, limits: Limits
+) -> Candidate | FailedMessage:
+    planned = plan_message(overview, limits)
+    if isinstance(planned, FailedMessage):
+        return planned
+    return Candidate(planned, read_envelope(planned.overview))
+
+
+def _text_bytes(planned: Planned) -> int:
+    """Encoded octets of text to read of a message, by what the structure says."""
+    return sum(min(text.read_bytes, text.part.size_bytes) for text in planned.plan.texts)
+
+
+def _build_all(
+    group: Sequence[Planned], texts: Mapping[int, Mapping[str, bytes]]
+) -> list[Message | FailedMessage]:
+    built: list[Message | FailedMessage] = []
+    for planned in group:
+        try:
+            built.append(build_message(planned, texts[planned.uid]))
+        except Exception as error:  # a hostile mail that finds a fault of ours costs itself only
+            log.warning("message UID %s cannot be shown", planned.uid, exc_info=error)
+            built.append(FailedMessage(planned.uid, "parse", repr(error)))
+    return built
