@@ -33,6 +33,14 @@ class ClaimLost(MailroomError):
     """A late write: the row's stamp is no longer the one under which the work was claimed."""
 
 
+class TooManyWaits(MailroomError):
+    """As many clients are waiting as this replica takes."""
+
+
+class ServiceStopping(MailroomError):
+    """The service is being stopped: nobody can wait here any more."""
+
+
 class MailError(MailroomError):
     """A mail server could not be used; the classes below say what kind of trouble it is."""
 

@@ -20,3 +20,16 @@ TRANSACTION_SECONDS = Histogram(
     buckets=(0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10),
 )
 HTTP_REQUESTS = Counter("mailroom_http_requests", "HTTP requests", ["route", "status"])
+WAITS_IN_FLIGHT = Gauge("mailroom_waits_in_flight", "Clients that are waiting for a message now")
+WAITS = Counter(
+    "mailroom_waits",
+    "Waits by how they ended",
+    ["outcome"],  # found, timeout, disconnected, TooManyWaits, ServiceStopping, CredentialsRefused
+)
+WAIT_SECONDS = Histogram(
+    "mailroom_wait_seconds",
+    "Duration of waits",
+    buckets=(0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 60, 120),
+)
+ROUNDS = Counter("mailroom_rounds", "Rounds for waiting clients by how they ended", ["outcome"])
+ROUND_SECONDS = Histogram("mailroom_round_seconds", "Duration of rounds for waiting clients")

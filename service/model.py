@@ -1,13 +1,22 @@
 """The frozen values that travel between mail servers, the intake and the tables. No I/O."""
 
+import datetime as dt
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import BinaryIO, Literal
+from typing import Annotated, BinaryIO, Literal
+
+from pydantic import Field, PlainSerializer, WithJsonSchema
 
 Tls = Literal["implicit", "starttls", "none"]
 Stage = Literal["fetch", "parse", "store"]
+Instant = Annotated[
+    dt.datetime,
+    PlainSerializer(dt.datetime.isoformat, when_used="json"),
+    WithJsonSchema({"type": "string", "format": "date-time"}),
+]
+"""A time that has its offset in JSON too."""
 
 
 class Verdict(StrEnum):
@@ -42,7 +51,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """How far a folder has been read: every UID up to `uid` is stored or in quarantine."""
+    """How far a folder has been read: every UID up to `uid`, under this UIDVALIDITY."""
 
     uidvalidity: int
     uid: int
@@ -76,6 +85,86 @@ class Overview:
     header: bytes
     structure: Part
     received_at: datetime
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """What a client asks of a folder: all that is given must match.
+
+    Texts are substrings, whatever the case. `since` is compared with INTERNALDATE; `after` leaves
+    out what its cursor has seen.
+    """
+
+    subject: str | None = None
+    sender: str | None = None
+    recipient: str | None = None
+    since: datetime | None = None
+    after: Cursor | None = None
+
+    @property
+    def is_earliest_first(self) -> bool:
+        """With a beginning the first match is the earliest one, without it the newest."""
+        return self.since is not None or self.after is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """A mailbox of an address field; `name` is "" where there is none."""
+
+    name: str
+    address: str
+
+
+@dataclass(frozen=True, slots=True)
+class Addresses:
+    """The address fields of a message."""
+
+    from_: Annotated[tuple[Address, ...], Field(serialization_alias="from")]
+    to: tuple[Address, ...]
+    cc: tuple[Address, ...]
+    bcc: tuple[Address, ...]
+    reply_to: tuple[Address, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A URL of a message, with the text that it stands behind ("" for a bare one)."""
+
+    url: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Enclosure:
+    """A file of a message, which is named but not read; its size is estimated from the encoded."""
+
+    part_id: str
+    filename: str | None
+    content_type: str
+    size_bytes: int
+    inline: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A message as clients get it, read live. `email_id` is its UID, `datetime` INTERNALDATE.
+
+    `message` is its text, from the HTML where there is only HTML; `links` and `codes` are what
+    stands in them, never followed.
+    """
+
+    email_id: str
+    message_id: str | None
+    datetime: Instant
+    sent_at: Instant | None
+    subject: str | None
+    addresses: Addresses
+    message: str
+    html: str | None
+    links: tuple[Link, ...]
+    codes: tuple[str, ...]
+    attachments: tuple[Enclosure, ...]
     size_bytes: int
 
 

@@ -53,14 +53,18 @@ class Settings(BaseSettings):
     service_secret_key: Annotated[str, AfterValidator(_check_keys)] | None = Field(None, repr=False)
     http_bind: Annotated[str, AfterValidator(_check_bind)] | None = None
     port: Annotated[int, Field(ge=1, le=65535)] | None = None
+    public_base_url: str | None = Field(None, pattern=r"^https?://[^\s/?#]+[^\s?#]*$")
 
     poll_interval_seconds: Seconds = 120
     poll_claim_limit: PositiveInt = 10
     poll_concurrency: PositiveInt = 10
     poll_timeout_seconds: Seconds = 100
     watchdog_stuck_after_seconds: Seconds = 900
+    await_max_concurrent_waits: PositiveInt = 50
+    await_poll_interval_seconds: Seconds = 2
     imap_timeout_seconds: Seconds = 20
     imap_max_connections: PositiveInt = 40
+    rate_limit_per_minute: PositiveInt = 30
     extract_max_bytes: PositiveInt = 26_214_400
     inline_image_max_bytes: PositiveInt = 51_200
     pipeline_max_attempts: PositiveInt = 5

@@ -1,7 +1,7 @@
 """The composition root: opens the resources, holds THE nursery, and stops in two phases.
 
-The first SIGTERM or SIGINT: not ready, no new claims, cycles end, then HTTP ends; exit within
-10 s. A second signal ends the process at once.
+The first SIGTERM or SIGINT: not ready, no new claims or waits, waiting clients are answered, cycles
+end, then HTTP ends; exit within 10 s. A second signal ends the process at once.
 """
 
 import logging
@@ -17,10 +17,12 @@ from trio_util import move_on_when
 from service.db.migrate import check_schema
 from service.db.pool import Database, open_database
 from service.health import Health
+from service.listing import Listings
 from service.loops import watchdog
 from service.loops.poller import MailboxPoller, Poller
-from service.mail.imap import create_capacity
+from service.opener import create_opener
 from service.settings import Settings
+from service.waits import Waits
 from service.web.app import create_app, serve_http
 
 log = logging.getLogger(__name__)
@@ -45,19 +47,21 @@ async def serve(
 ) -> None:
     """Run the service until it is told to stop; `beside` runs with it and stops it by ending."""
     health = Health()
-    capacity = create_capacity(settings.imap_max_connections)
+    opener = create_opener(settings, keys)
+    waits = Waits(opener, settings, health.stopping)
     http_may_end = trio.Event()
     async with open_database(database_url) as db, trio.open_nursery() as services:
         services.start_soon(stop_on_signals, health)
+        await services.start(waits.run, name="waits")
         async with trio.open_nursery() as http:
-            app = create_app(db, health)
+            app = create_app(db, health, settings, Listings(opener, settings), waits)
             urls = await http.start(serve_http, app, settings.bind, http_may_end.wait)
             log.info("listening on %s", ", ".join(urls))
             async with move_on_when(health.stopping.wait):
                 await db.connect_when_reachable()
                 async with db.connection() as conn:
                     await check_schema(conn)
-            mailboxes = MailboxPoller(db, settings, keys, capacity)
+            mailboxes = MailboxPoller(db, settings, opener)
             async with trio.open_nursery() as loops:
                 loops.start_soon(end_cycles, health, loops)
                 loops.start_soon(Poller(db, settings, mailboxes, health).run, name="poller")

@@ -1,4 +1,4 @@
-"""`demo`: mails become rows on this machine, without any configuration.
+"""`demo`: mails become rows, and a client waits for one, on this machine without configuration.
 
 Everything lives in a temporary folder and a child process, and goes away at the end.
 """
@@ -8,6 +8,7 @@ import socket
 import tempfile
 import uuid
 from datetime import datetime
+from email.message import EmailMessage
 from pathlib import Path
 
 import click
@@ -19,19 +20,22 @@ from rich.table import Table
 
 from service import supervisor
 from service.cli.common import load_settings, open_storage, printable
-from service.db import mailboxes
+from service.client import AsyncMailroomClient, ClientError
+from service.db import mailboxes, tokens
 from service.db.pool import Database
 from service.db.requests import StoredRequest, list_requests
 from service.errors import MailroomError
 from service.model import ImapConnection
 from service.sandbox.client import Sandbox, open_sandbox, send_mail
-from service.sandbox.samples import sample_mails
+from service.sandbox.samples import sample_mails, verification_mail
 from service.settings import Settings
 from service.supervisor import Resources
 
 ADDRESS = "demo@example.com"
 POLL_INTERVAL_SECONDS = 1
+AWAIT_POLL_INTERVAL_SECONDS = 0.5
 LOOK_SECONDS = 0.3
+SEND_AFTER_SECONDS = 1
 TOUR_TIMEOUT_SECONDS = 60
 PREFERRED_BIND = "127.0.0.1:8080"
 
@@ -50,6 +54,7 @@ def demo(once: bool) -> None:
             database_url=None,
             service_data_dir=Path(folder),
             poll_interval_seconds=POLL_INTERVAL_SECONDS,
+            await_poll_interval_seconds=AWAIT_POLL_INTERVAL_SECONDS,
             log_level=os.environ.get("LOG_LEVEL") or "warning",
             http_bind=os.environ.get("HTTP_BIND") or _free_bind(),
         )
@@ -97,11 +102,53 @@ async def _tour(resources: Resources, sandbox: Sandbox, once: bool) -> None:
     click.echo(
         f"{len(mails)} mails became {last_id} requests: the repeated one is not stored twice."
     )
+    token = await _create_token(resources.db)
+    await _show_wait(resources.urls[0], token, sandbox)
     if not once:
-        _explain(resources, sandbox)
+        _explain(resources.urls[0], token, sandbox)
         while True:
             last_id = await _show_new(resources.db, last_id)
             await trio.sleep(LOOK_SECONDS)
+
+
+async def _create_token(db: Database) -> str:
+    async with db.transaction() as conn:
+        return await tokens.create_token(
+            conn, name="demo", scopes=tokens.SCOPES, mailboxes=[ADDRESS], expires_at=None
+        )
+
+
+async def _show_wait(url: str, token: str, sandbox: Sandbox) -> None:
+    """A client waits for a verification mail that is sent a moment later."""
+    mail = verification_mail(uuid.uuid4().hex)
+    click.echo("\nNow a client waits for a mail, as a test or a script would:\n")
+    click.echo(f"  {_curl_await(url, token, 'filter[subject]=verify')}\n")
+    began = trio.current_time()
+    async with AsyncMailroomClient(url, token) as client, trio.open_nursery() as nursery:
+        nursery.start_soon(_send_later, sandbox, mail)
+        try:
+            found = await client.await_message(ADDRESS, subject="verify", timeout=30)
+        except ClientError as error:
+            raise MailroomError(f"the wait for the mail failed: {error}") from error
+    seconds = trio.current_time() - began
+    click.echo(f"The mail was sent {SEND_AFTER_SECONDS} s later; the answer after {seconds:.1f} s:")
+    for name, values in (
+        ("subject", [found.subject or ""]),
+        ("codes", found.codes),
+        ("links", [f"{link.url}  ({link.text})" for link in found.links]),
+    ):
+        click.echo(f"  {name:8} {printable(', '.join(values))}")
+
+
+async def _send_later(sandbox: Sandbox, mail: EmailMessage) -> None:
+    await trio.sleep(SEND_AFTER_SECONDS)
+    await send_mail(sandbox.smtp_port, mail)
+
+
+def _curl_await(url: str, token: str, filters: str) -> str:
+    """With -g, because curl has a meaning of its own for the brackets."""
+    path = f"/api/v1/email/account/{ADDRESS}/messages:await?{filters}&timeout=60"
+    return f"curl -gsS -H 'Authorization: Bearer {token}' '{url}{path}'"
 
 
 async def _wait_until_polled(db: Database) -> None:
@@ -151,13 +198,14 @@ def _safe(text: str | None) -> str:
     return escape(printable(text or ""))
 
 
-def _explain(resources: Resources, sandbox: Sandbox) -> None:
+def _explain(url: str, token: str, sandbox: Sandbox) -> None:
     click.echo(
-        "\nIt goes on until Ctrl-C. Send it a mail of your own:\n"
+        "\nIt goes on until Ctrl-C. Wait for a mail of your own:\n"
+        f"  {_curl_await(url, token, 'filter[subject]=hello')}\n"
+        "and in another terminal send it:\n"
         "  printf 'Subject: hello\\n\\nIt works.\\n' | curl -sS -T -"
         f" --mail-from me@example.com --mail-rcpt {ADDRESS} smtp://127.0.0.1:{sandbox.smtp_port}\n"
-        "and ask how the service is:\n"
-        f"  curl {resources.urls[0]}/readyz\n"
+        f"The API is explained at {url}/docs, and how the service is at {url}/readyz.\n"
     )
 
 

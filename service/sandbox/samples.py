@@ -37,6 +37,20 @@ def sample_mails(run_id: str) -> list[EmailMessage]:
     ]
 
 
+def verification_mail(run_id: str) -> EmailMessage:
+    """What a service sends to confirm an address: a code and a link, both of this run."""
+    code = f"{int(run_id, 16) % 1_000_000:06}"
+    link = f"https://example.org/verify?token={run_id[:12]}"
+    mail = _new_mail("verify", run_id, "noreply@example.org", "Verify your e-mail address")
+    mail.set_content(f"Welcome!\n\nYour verification code is {code}.\n\nOr click here: {link}\n")
+    mail.add_alternative(
+        f"<p>Welcome!</p><p>Your verification code is <b>{code}</b>.</p>"
+        f'<p><a href="{link}">Verify my address</a></p>',
+        subtype="html",
+    )
+    return mail
+
+
 def _invoice(run_id: str) -> EmailMessage:
     """A PDF to extract beside a logo that is only decoration."""
     mail = _new_mail("invoice", run_id, "billing@example.org", "Invoice 2041 for café supplies")

@@ -11,19 +11,33 @@ from quart_trio import QuartTrio
 from service.db.pool import Database
 from service.errors import SettingsError
 from service.health import Health
+from service.listing import Listings
+from service.settings import Settings
+from service.waits import Waits
+from service.web.auth import Gate
+from service.web.docs import create_docs_blueprint
 from service.web.health import create_health_blueprint
+from service.web.messages import create_messages_blueprint
 from service.web.metrics import create_metrics_blueprint
+from service.web.openapi import install_openapi
 from service.web.problems import register_problems
 
 GRACEFUL_TIMEOUT_SECONDS = 2
 
 
-def create_app(db: Database, health: Health) -> QuartTrio:
+def create_app(
+    db: Database, health: Health, settings: Settings, listings: Listings, waits: Waits
+) -> QuartTrio:
     """The app with all its resources."""
     app = QuartTrio("service")
+    app.config["PUBLIC_BASE_URL"] = settings.public_base_url
     register_problems(app)
+    gate = Gate(db, settings.rate_limit_per_minute)
+    app.register_blueprint(create_messages_blueprint(gate, listings, waits))
     app.register_blueprint(create_health_blueprint(db, health))
     app.register_blueprint(create_metrics_blueprint())
+    app.register_blueprint(create_docs_blueprint())
+    install_openapi(app)
     return app
 
 

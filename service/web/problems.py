@@ -1,41 +1,258 @@
-"""Every error as RFC 9457 `application/problem+json`."""
+"""Every error as RFC 9457 `application/problem+json`, each type with a page that explains it.
+
+A handler raises `Problem`; whatever else goes wrong leaves the app as one of these as well.
+"""
 
 import json
 import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from http import HTTPStatus
+from typing import Any
+from urllib.parse import quote
 
-from quart import Response, request
+from pydantic import ValidationError
+from quart import Response, current_app, request
+from quart_schema import RequestSchemaValidationError
 from quart_trio import QuartTrio
 from werkzeug.exceptions import HTTPException
 
+from service.errors import (
+    CredentialsRefused,
+    DatabaseUnreachable,
+    MailError,
+    MailroomError,
+    ServiceStopping,
+    TooManyWaits,
+)
+
 log = logging.getLogger(__name__)
 
+PAGES_PATH = "/docs/errors/email/messages"
+RETRY_AFTER_SECONDS = 1
 
-def problem(status: int, detail: str) -> Response:
-    """A problem document without a type of its own (`about:blank`)."""
+
+@dataclass(frozen=True, slots=True)
+class ProblemType:
+    """One kind of error: `meaning` and `remedy` are for the page and the OpenAPI document."""
+
+    slug: str
+    status: int
+    meaning: str
+    remedy: str
+
+    @property
+    def title(self) -> str:
+        """The status in words; what happened this time is in the document's `detail`."""
+        return HTTPStatus(self.status).phrase
+
+
+UNAUTHORIZED = ProblemType(
+    "unauthorized",
+    401,
+    "The request has no valid token: none was sent, it is unknown, has expired or was revoked.",
+    "Send `Authorization: Bearer <token>`; make one with `python -m service token create`.",
+)
+FORBIDDEN = ProblemType(
+    "forbidden",
+    403,
+    "The token is valid, but lacks the scope or does not cover this mailbox.",
+    "Use a token with the scope and for the mailbox; `token list` shows what each one may do.",
+)
+NOT_FOUND = ProblemType(
+    "not-found",
+    404,
+    "There is no such mailbox, message or page.",
+    "Check the address: `mailbox list` shows the mailboxes; a message may have been deleted.",
+)
+METHOD_NOT_ALLOWED = ProblemType(
+    "method-not-allowed",
+    405,
+    "The resource exists, but not for this method.",
+    "Use one of the methods that the `Allow` header names.",
+)
+AWAIT_TIMEOUT = ProblemType(
+    "await-timeout",
+    408,
+    "No matching message arrived within the time given. The document says how many looks there "
+    "were (`rounds`), how many messages they saw (`messages_seen`), which filter turned away how "
+    "many of them (`rejected_by`), and the last trouble with the mail server (`last_error`).",
+    "Repeat the request with `after` set to the `cursor` of the document: nothing that arrives "
+    "in between is missed. If `rejected_by` counts messages, compare that filter with the mail.",
+)
+INVALID_REQUEST = ProblemType(
+    "invalid-request",
+    422,
+    "A parameter is unknown, given twice, or has a value that makes no sense; `errors` names each.",
+    "Correct the parameters; `/docs` describes them.",
+)
+RATE_LIMITED = ProblemType(
+    "rate-limited",
+    429,
+    "The token has used up its requests, counted over all replicas.",
+    "Wait for the seconds in `Retry-After`; wait longer per request instead of asking more often.",
+)
+INTERNAL_ERROR = ProblemType(
+    "internal-error",
+    500,
+    "The service failed to answer.",
+    "Its log has the reason; please report it.",
+)
+MAILBOX_AUTH_FAILED = ProblemType(
+    "mailbox-auth-failed",
+    502,
+    "The mail server refused the mailbox's user name or password, so waiting makes no sense.",
+    "Run `mailbox test ADDRESS`, then store the right password: `mailbox update ADDRESS`.",
+)
+MAILBOX_UNAVAILABLE = ProblemType(
+    "mailbox-unavailable",
+    502,
+    "The mail server cannot be reached, or did not answer in a way that makes sense.",
+    "Try again; `mailbox test ADDRESS` shows at which step it fails.",
+)
+AWAIT_OVERLOADED = ProblemType(
+    "await-overloaded",
+    503,
+    "As many clients are waiting on this replica as AWAIT_MAX_CONCURRENT_WAITS allows.",
+    "Try again after `Retry-After`. If it happens often raise the cap, or start a replica.",
+)
+SHUTTING_DOWN = ProblemType(
+    "shutting-down",
+    503,
+    "This replica is being stopped.",
+    "Try again: another replica, or this one after its restart, goes on.",
+)
+DATABASE_UNAVAILABLE = ProblemType(
+    "database-unavailable",
+    503,
+    "The service's database cannot be reached at the moment.",
+    "Try again after `Retry-After`; `/readyz` says how the service is.",
+)
+
+PROBLEM_TYPES = (
+    UNAUTHORIZED,
+    FORBIDDEN,
+    NOT_FOUND,
+    METHOD_NOT_ALLOWED,
+    AWAIT_TIMEOUT,
+    INVALID_REQUEST,
+    RATE_LIMITED,
+    INTERNAL_ERROR,
+    MAILBOX_AUTH_FAILED,
+    MAILBOX_UNAVAILABLE,
+    AWAIT_OVERLOADED,
+    SHUTTING_DOWN,
+    DATABASE_UNAVAILABLE,
+)
+_BY_STATUS = {404: NOT_FOUND, 405: METHOD_NOT_ALLOWED}
+_BY_ERROR: dict[type[MailroomError], ProblemType] = {
+    CredentialsRefused: MAILBOX_AUTH_FAILED,
+    MailError: MAILBOX_UNAVAILABLE,
+    TooManyWaits: AWAIT_OVERLOADED,
+    ServiceStopping: SHUTTING_DOWN,
+    DatabaseUnreachable: DATABASE_UNAVAILABLE,
+}
+
+
+@dataclass
+class Problem(Exception):
+    """An answer that is an error. `members` are the document's members beyond those of RFC 9457."""
+
+    type: ProblemType
+    detail: str
+    members: Mapping[str, object] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+def public_url(path: str) -> str:
+    """A URL of this service as its clients see it: PUBLIC_BASE_URL, else the request's origin."""
+    base = current_app.config["PUBLIC_BASE_URL"] or request.host_url
+    return base.rstrip("/") + quote(path, safe="/:@")
+
+
+def problem_response(problem: Problem) -> Response:
+    """The answer to the current request."""
     document = {
-        "type": "about:blank",
-        "title": HTTPStatus(status).phrase,
-        "status": status,
-        "detail": detail,
-        "instance": request.path,
+        "type": public_url(f"{PAGES_PATH}/{problem.type.slug}"),
+        "title": problem.type.title,
+        "status": problem.type.status,
+        "detail": problem.detail,
+        "instance": public_url(request.path),
+        **problem.members,
     }
-    return Response(json.dumps(document), status, content_type="application/problem+json")
+    return _response(document, problem.type.status, problem.headers)
+
+
+def invalid_request(parameter: str, reason: str) -> Problem:
+    """A parameter with a value that makes no sense."""
+    return _invalid([{"parameter": parameter, "reason": reason}])
+
+
+def _invalid(errors: Sequence[Mapping[str, str]]) -> Problem:
+    detail = "; ".join(f"{error['parameter']}: {error['reason']}" for error in errors)
+    return Problem(INVALID_REQUEST, f"{detail}.", {"errors": errors})
 
 
 def register_problems(app: QuartTrio) -> None:
     """Let no error leave the app as HTML."""
 
+    async def known(problem: Problem) -> Response:
+        return problem_response(problem)
+
+    async def trouble(error: MailroomError) -> Response:
+        kind = next(kind for known, kind in _BY_ERROR.items() if isinstance(error, known))
+        detail = f"{error}."[:1].upper() + f"{error}."[1:]
+        headers = {"Retry-After": str(RETRY_AFTER_SECONDS)} if kind.status == 503 else {}
+        return problem_response(Problem(kind, detail, headers=headers))
+
+    async def wrong_parameters(error: RequestSchemaValidationError) -> Response:
+        return problem_response(_invalid(_parameter_errors(error.validation_error)))
+
     async def http_error(error: HTTPException) -> Response:
-        response = problem(error.code or 500, error.description or "")
-        for name, value in error.get_headers():
-            if name.lower() == "allow":
-                response.headers[name] = value
-        return response
+        status = error.code or 500
+        headers = dict(error.get_headers())
+        kept = {name: value for name, value in headers.items() if name in ("Allow", "Location")}
+        if kind := _BY_STATUS.get(status):
+            return problem_response(Problem(kind, error.description or "", headers=kept))
+        return _untyped(status, error.description or "", kept)
 
     async def crash(_error: Exception) -> Response:
         log.exception("a request failed")
-        return problem(500, "The service failed to answer; its log says why.")
+        return problem_response(Problem(INTERNAL_ERROR, INTERNAL_ERROR.meaning))
 
+    app.register_error_handler(Problem, known)
+    for known_error in _BY_ERROR:
+        app.register_error_handler(known_error, trouble)
+    app.register_error_handler(RequestSchemaValidationError, wrong_parameters)
     app.register_error_handler(HTTPException, http_error)
     app.register_error_handler(Exception, crash)
+
+
+def _parameter_errors(error: Exception) -> list[dict[str, str]]:
+    """pydantic's findings in words for people."""
+    if not isinstance(error, ValidationError):
+        return [{"parameter": "query", "reason": str(error)}]
+    return [
+        {"parameter": str(one["loc"][0]), "reason": _reason(one)}
+        for one in error.errors(include_url=False)
+    ]
+
+
+def _reason(error: Any) -> str:
+    if error["type"] == "extra_forbidden":
+        return "is unknown here"
+    if isinstance(error["input"], list):
+        return "is given more than once"
+    return str(error["msg"]).removeprefix("Value error, ")
+
+
+def _untyped(status: int, detail: str, headers: Mapping[str, str]) -> Response:
+    """What only HTTP itself has a name for (RFC 9457 section 4.2.1)."""
+    title = HTTPStatus(status).phrase
+    document = {"type": "about:blank", "title": title, "status": status, "detail": detail}
+    return _response(document, status, headers)
+
+
+def _response(document: Mapping[str, object], status: int, headers: Mapping[str, str]) -> Response:
+    content = json.dumps(document, ensure_ascii=False)
+    return Response(content, status, dict(headers), content_type="application/problem+json")

@@ -1,0 +1,265 @@
+"""Waiting for messages: the cap, the clamp, and rounds that the waiters of a mailbox share.
+
+One connection per mailbox and interval, whatever the number of waiters, and none in between. A
+waiter never waits for a round: its deadline, its client's leaving and the service's stop end it
+whatever the mail server does. Trouble that may pass is kept for the diagnosis and tried again;
+refused credentials answer everybody at once.
+"""
+
+import logging
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import trio
+
+from service import metrics
+from service.db.mailboxes import Access
+from service.errors import (
+    ConnectionLost,
+    CredentialsRefused,
+    MailboxThrottled,
+    MailError,
+    MailroomError,
+    ServiceStopping,
+    TooManyWaits,
+)
+from service.mail.imap import Finding, ImapSession
+from service.mail.lookup import Candidate, Lookup, batches
+from service.model import Cursor, Limits, Query
+from service.opener import MailboxOpener
+from service.settings import Settings
+from service.waiters import Found, Look, Waiter, round_criteria
+
+log = logging.getLogger(__name__)
+
+MAX_TIMEOUT_SECONDS = 120
+# A round takes several answers of a slow server, each within the socket's own time-out.
+ROUND_TIMEOUT_FACTOR = 2
+
+
+class Waits:
+    """All waiters of the process; `run` has to run beside them."""
+
+    def __init__(self, opener: MailboxOpener, settings: Settings, stopping: trio.Event) -> None:
+        self._opener = opener
+        self._settings = settings
+        self._stopping = stopping
+        self._slots = trio.CapacityLimiter(settings.await_max_concurrent_waits)
+        self._watches: dict[int, _Watch] = {}
+        self._nursery: trio.Nursery | None = None
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Hold the rounds until the service stops; then everybody is answered."""
+        async with trio.open_nursery() as nursery:
+            self._nursery = nursery
+            task_status.started()
+            await self._stopping.wait()
+            for watch in self._watches.values():
+                watch.answer_all(ServiceStopping("this replica is being stopped"))
+            nursery.cancel_scope.cancel()
+
+    async def wait(self, access: Access, query: Query, timeout_seconds: float) -> Waiter:
+        """Wait for a match; the waiter's `outcome` is what was found, None without a match in time.
+
+        A time-out of 0 is one look, however long it takes. TooManyWaits at once when no slot is
+        free, ServiceStopping, CredentialsRefused.
+        """
+        patience_seconds = timeout_seconds or self._settings.imap_timeout_seconds
+        waiter = Waiter(query, is_single_look=timeout_seconds == 0)
+        with _measured(waiter), self._slot(waiter), metrics.WAITS_IN_FLIGHT.track_inprogress():
+            with trio.move_on_after(min(patience_seconds, MAX_TIMEOUT_SECONDS)) as patience:
+                waiter.deadline = patience.deadline
+                with self._watch(access).joined_by(waiter):
+                    await waiter.answered.wait()
+            if isinstance(waiter.outcome, Exception):
+                raise waiter.outcome
+        return waiter
+
+    @contextmanager
+    def _slot(self, waiter: Waiter) -> Iterator[None]:
+        """Nothing is awaited between the look for a free slot and its taking."""
+        if self._stopping.is_set():
+            raise ServiceStopping("this replica is being stopped")
+        try:
+            self._slots.acquire_on_behalf_of_nowait(waiter)
+        except trio.WouldBlock:
+            raise TooManyWaits(
+                f"{self._slots.total_tokens:g} clients are waiting already, the most that this "
+                "replica takes"
+            ) from None
+        try:
+            yield
+        finally:
+            self._slots.release_on_behalf_of(waiter)
+
+    def _watch(self, access: Access) -> "_Watch":
+        watch = self._watches.get(access.mailbox_id)
+        if watch is None:
+            assert self._nursery is not None  # noqa: S101
+            watch = _Watch(self._opener, self._settings, self._nursery)
+            self._watches[access.mailbox_id] = watch
+        watch.access = access  # a password may have changed since the last one came
+        return watch
+
+
+@contextmanager
+def _measured(waiter: Waiter) -> Iterator[None]:
+    began, outcome = trio.current_time(), "disconnected"
+    try:
+        yield
+        outcome = "found" if waiter.outcome else "timeout"
+    except MailroomError as error:
+        outcome = type(error).__name__
+        raise
+    finally:
+        metrics.WAITS.labels(outcome).inc()
+        metrics.WAIT_SECONDS.observe(trio.current_time() - began)
+
+
+class _Watch:
+    """The rounds against one mailbox, for as long as somebody waits."""
+
+    access: Access
+
+    def __init__(self, opener: MailboxOpener, settings: Settings, nursery: trio.Nursery) -> None:
+        self._opener = opener
+        self._interval_seconds = settings.await_poll_interval_seconds
+        self._round_timeout_seconds = settings.imap_timeout_seconds * ROUND_TIMEOUT_FACTOR
+        self._limits = Limits(settings.extract_max_bytes, settings.inline_image_max_bytes)
+        self._nursery = nursery
+        self._waiters: dict[Waiter, None] = {}
+        self._changed = trio.Event()
+        self._round = trio.CancelScope()
+        self._is_running = False
+        self._due = -math.inf
+
+    @contextmanager
+    def joined_by(self, waiter: Waiter) -> Iterator[None]:
+        """The waiter takes part in the rounds that begin within the block."""
+        self._waiters[waiter] = None
+        if self._is_urgent(waiter):
+            self._due = -math.inf
+        self._changed.set()
+        if not self._is_running:
+            self._is_running = True
+            self._nursery.start_soon(self._run, name=f"watch {self.access.address}")
+        try:
+            yield
+        finally:
+            del self._waiters[waiter]
+            if not self._waiters:
+                self._round.cancel()  # nobody is interested any more
+                self._changed.set()
+
+    def answer_all(self, outcome: MailroomError) -> None:
+        """The same answer for everybody who waits here."""
+        for waiter in self._waiters:
+            waiter.answer(outcome)
+
+    def _is_urgent(self, waiter: Waiter) -> bool:
+        """A first look that cannot wait for the next round."""
+        return not waiter.took_part and (waiter.is_single_look or waiter.deadline <= self._due)
+
+    async def _run(self) -> None:
+        while self._waiters:
+            if trio.current_time() >= self._due:
+                await self._hold_round()
+            else:
+                self._changed = trio.Event()
+                with trio.move_on_at(self._due):
+                    await self._changed.wait()
+        self._is_running = False
+
+    async def _hold_round(self) -> None:
+        waiters = list(self._waiters)
+        pause_seconds = self._interval_seconds
+        with metrics.ROUND_SECONDS.time():
+            try:
+                await self._look(waiters)
+            except MailError as error:
+                self._note(waiters, error)
+                pause_seconds = max(pause_seconds, _asked_pause_seconds(error))
+                outcome = type(error).__name__
+            except Exception as error:
+                log.exception("%s: a round failed; the next one follows", self.access.address)
+                self._note(waiters, error)
+                outcome = "crash"
+            else:
+                outcome = "ok"
+        metrics.ROUNDS.labels(outcome).inc()
+        self._due = trio.current_time() + pause_seconds
+        for waiter in waiters:
+            waiter.took_part = True
+            if waiter.is_single_look:
+                waiter.answered.set()
+        if any(map(self._is_urgent, self._waiters)):
+            self._due = -math.inf
+
+    def _note(self, waiters: Sequence[Waiter], error: Exception) -> None:
+        """Refused credentials end all waits; with other trouble the next round may succeed."""
+        for waiter in waiters:
+            waiter.last_error = str(error) or type(error).__name__
+            if isinstance(error, CredentialsRefused):
+                waiter.answer(error)
+
+    async def _look(self, waiters: Sequence[Waiter]) -> None:
+        with trio.move_on_after(self._round_timeout_seconds) as self._round:
+            async with self._opener.open(self.access.connection, self.access.secret) as session:
+                await self._look_over(session, waiters)
+            return
+        if trio.current_time() >= self._round.deadline:
+            raise ConnectionLost(f"a round was not done within {self._round_timeout_seconds:g} s")
+
+    async def _look_over(self, session: ImapSession, waiters: Sequence[Waiter]) -> None:
+        """Newcomers last: what they look back at may be long."""
+        with_texts = not session.searches_words
+        finding = await session.look_up(
+            lambda folder: round_criteria(waiters, folder.uidvalidity or 0, with_texts=with_texts)
+        )
+        uidvalidity = finding.uidvalidity
+        reading = _Reading(Lookup(session, self._limits), finding)
+        following = [one for one in waiters if one.has_looked(uidvalidity)]
+        newcomers = [one for one in waiters if not one.has_looked(uidvalidity)]
+        newest_first = [one for one in newcomers if not one.query.is_earliest_first]
+        earliest_first = [one for one in newcomers if one.query.is_earliest_first]
+        await reading.show(Look(following, uidvalidity), finding.uids)
+        await reading.show(Look(newest_first, uidvalidity), finding.uids[::-1])
+        await reading.show(Look(earliest_first, uidvalidity), finding.uids)
+
+
+class _Reading:
+    """Shows the messages of an open folder to those who look, and hands out what they take."""
+
+    def __init__(self, lookup: Lookup, finding: Finding) -> None:
+        self._lookup = lookup
+        self._finding = finding
+
+    async def show(self, look: Look, uids: Sequence[int]) -> None:
+        """All messages, in the order of `uids`, until everybody has one."""
+        for batch in batches([uid for uid in uids if uid > look.floor]):
+            if look.is_over:
+                break
+            taken = []
+            for candidate in await self._lookup.candidates(batch):
+                await trio.lowlevel.checkpoint()  # many waiters take their time
+                if takers := look.take(candidate.envelope):
+                    taken.append((candidate, takers))
+            await self._hand_out(taken)
+        look.conclude(self._finding.seen_uid, self._lookup.unreadable)
+
+    async def _hand_out(self, taken: Sequence[tuple[Candidate, Sequence[Waiter]]]) -> None:
+        if not taken:
+            return
+        messages = await self._lookup.messages([candidate for candidate, _ in taken])
+        by_id = {message.email_id: message for message in messages}
+        for candidate, takers in taken:
+            if message := by_id.get(str(candidate.uid)):
+                found = Found(message, Cursor(self._finding.uidvalidity, candidate.uid))
+                for waiter in takers:
+                    waiter.answer(found)
+
+
+def _asked_pause_seconds(error: MailError) -> float:
+    asked = error.retry_after_seconds if isinstance(error, MailboxThrottled) else None
+    return asked or 0
