@@ -37,9 +37,13 @@ def new_mail_criteria(after_uid: int | None, since: datetime | None) -> str:
 
 
 def query_criteria(query: Query, after_uid: int | None, *, with_texts: bool) -> str:
-    """What may match, `after_uid` being the cursor's UID where it counts in this folder."""
+    """What may match, `after_uid` being the cursor's UID where it counts in this folder.
+
+    Behind a cursor there are few messages: all of them are taken, so that it can be said which
+    filter turned away how many.
+    """
     criteria = []
-    if with_texts:
+    if with_texts and after_uid is None:
         texts = {"SUBJECT": query.subject, "FROM": query.sender, "TO": query.recipient}
         criteria += [_text(key, text) for key, text in texts.items() if text]
     if query.since is not None and query.since.year > _EARLIEST_YEAR:

@@ -111,6 +111,7 @@ def await_timeout(access: Access, waiter: Waiter, timeout_seconds: float) -> Pro
         "messages_seen": waiter.messages_seen,
         "rejected_by": {name: waiter.rejected_by[name] for name in names},
         "last_error": waiter.last_error,
+        "imap_search": _imap_search(waiter.query),
         "cursor": waiter.seen and format_cursor(access, waiter.seen),
     }
     detail = f"No matching messages found within {timeout_seconds:g} seconds."

@@ -75,8 +75,9 @@ AWAIT_TIMEOUT = ProblemType(
     "await-timeout",
     408,
     "No matching message arrived within the time given. The document says how many looks there "
-    "were (`rounds`), how many messages they saw (`messages_seen`), which filter turned away how "
-    "many of them (`rejected_by`), and the last trouble with the mail server (`last_error`).",
+    "were (`rounds`), how many messages they saw (`messages_seen`: what arrived meanwhile, and "
+    "what the first look's `imap_search` found), which filter turned away how many of them "
+    "(`rejected_by`), and the last trouble with the mail server (`last_error`).",
     "Repeat the request with `after` set to the `cursor` of the document: nothing that arrives "
     "in between is missed. If `rejected_by` counts messages, compare that filter with the mail.",
 )

@@ -105,7 +105,7 @@ SUBJECT = 'SUBJECT "code"'
     [
         ([waiter()], "UID *"),
         ([waiter(subject="code")], SUBJECT),
-        ([waiter(subject="code", after=Cursor(VALIDITY, 4))], f"{SUBJECT} UID 5:*"),
+        ([waiter(subject="code", after=Cursor(VALIDITY, 4))], "UID 5:*"),
         ([waiter(subject="code", after=Cursor(VALIDITY - 1, 4))], SUBJECT),
         ([waiter(subject="code", since=NOON)], f"{SUBJECT} SINCE 02-Mar-2026"),
         ([waiter(seen_uid=9, subject="code", since=NOON)], "UID 10:*"),
