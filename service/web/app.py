@@ -6,6 +6,13 @@ from collections.abc import Awaitable, Callable
 import hypercorn.trio
 import trio
 from hypercorn.config import Config
+from hypercorn.typing import (
+    ASGIFramework,
+    ASGIReceiveCallable,
+    ASGISendCallable,
+    ASGISendEvent,
+    Scope,
+)
 from quart_trio import QuartTrio
 
 from service.db.pool import Database
@@ -29,7 +36,7 @@ def create_app(
     db: Database, health: Health, settings: Settings, listings: Listings, waits: Waits
 ) -> QuartTrio:
     """The app with all its resources."""
-    app = QuartTrio("service")
+    app = QuartTrio("service", static_folder=None)
     app.config["PUBLIC_BASE_URL"] = settings.public_base_url
     register_problems(app)
     gate = Gate(db, settings.rate_limit_per_minute)
@@ -54,6 +61,23 @@ async def serve_http(
     config.errorlog = logging.getLogger("hypercorn.error")  # else it brings a handler of its own
     config.graceful_timeout = GRACEFUL_TIMEOUT_SECONDS
     try:
-        await hypercorn.trio.serve(app, config, shutdown_trigger=stop, task_status=task_status)
+        await hypercorn.trio.serve(
+            _ending_whole(app), config, shutdown_trigger=stop, task_status=task_status
+        )
     except* OSError as group:
         raise SettingsError(f"HTTP_BIND: cannot listen on {bind}: {group.exceptions[0]}") from group
+
+
+def _ending_whole(app: QuartTrio) -> ASGIFramework:
+    """With its last piece hypercorn ends an answer: it closes the connection, or sets its idle
+    time-out. It also tells quart-trio, which cancels the task that this is done in."""
+
+    async def answer(scope: Scope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
+        async def send_whole(event: ASGISendEvent) -> None:
+            is_last = event["type"] == "http.response.body" and not event.get("more_body")
+            with trio.CancelScope(shield=is_last):
+                await send(event)
+
+        await app(scope, receive, send_whole)
+
+    return answer

@@ -1,7 +1,10 @@
 """`/healthz`: the process lives. `/readyz`: the database answers and the loops beat."""
 
+from dataclasses import dataclass
+
 import trio
 from quart import Blueprint, Response, jsonify
+from quart_schema import document_response
 
 from service.db.pool import Database
 from service.errors import MailroomError
@@ -10,16 +13,28 @@ from service.health import Health, Heartbeat
 DATABASE_TIMEOUT_SECONDS = 2
 
 
+@dataclass(frozen=True, slots=True)
+class Readiness:
+    """What each check found, and whether all are well."""
+
+    status: str
+    checks: dict[str, str]
+
+
 def create_health_blueprint(db: Database, health: Health) -> Blueprint:
     """The two probes over this database and these heartbeats."""
     blueprint = Blueprint("health", __name__)
 
     @blueprint.get("/healthz")
     async def healthz() -> Response:
+        """Say that the process lives."""
         return jsonify(status="alive")
 
     @blueprint.get("/readyz")
+    @document_response(Readiness)
+    @document_response(Readiness, 503)
     async def readyz() -> tuple[Response, int]:
+        """Say whether this replica can serve, and what each check found."""
         checks = {beat.name: _beat_check(beat) for beat in health.heartbeats}
         checks["database"] = await _database_check(db)
         checks["loops"] = "ok" if health.heartbeats else "not started yet"

@@ -2,6 +2,7 @@
 
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from quart import Blueprint, Response, request
+from quart_schema import operation_id
 
 from service import metrics
 
@@ -11,7 +12,9 @@ def create_metrics_blueprint() -> Blueprint:
     blueprint = Blueprint("metrics", __name__)
 
     @blueprint.get("/metrics")
+    @operation_id("metrics")
     async def exposition() -> Response:
+        """Give all metrics in Prometheus' text format."""
         return Response(generate_latest(), content_type=CONTENT_TYPE_LATEST)
 
     @blueprint.after_app_request

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel
 from quart import Response, current_app
 from quart_schema import Info, OpenAPIProvider, QuartSchema, Tag, hide
+from quart_schema.casing import snake_to_camel
 from quart_schema.typing import Model
 from quart_trio import QuartTrio
 from werkzeug.routing.converters import BaseConverter
@@ -43,7 +44,7 @@ _PATH_PARAMETERS: Mapping[str, Mapping[str, Any]] = {
     "email_id": {"description": "The `email_id` of a message in an earlier answer."},
 }
 _HEADERS = {
-    "WWW-Authenticate": ("string", "The scheme to authenticate with: `Bearer`."),
+    "WWW-Authenticate": ("string", "`Bearer`; where a token was sent, what is wrong with it."),
     "Retry-After": ("integer", "Seconds after which to try again."),
     "RateLimit-Limit": ("integer", "Requests that the token has per minute, over all replicas."),
     "RateLimit-Remaining": ("integer", "Requests that are left of these at the moment."),
@@ -124,8 +125,8 @@ class _Provider(OpenAPIProvider):
 
     def operation_id(self, method: str, path: str, func: Callable[..., Any]) -> str | None:
         """The handler's name, or what `operation_id` gives it, without the method."""
-        name = super().operation_id(method, path, func)
-        return name.removeprefix(f"{method.lower()}_") if name else None
+        name = super().operation_id(method, path, func) or ""
+        return str(snake_to_camel(name.removeprefix(f"{method.lower()}_")))
 
     def build_paths(self, rule: Rule) -> tuple[dict[str, Any], dict[str, Any]]:
         paths, schemas = super().build_paths(rule)
@@ -177,21 +178,27 @@ def _complete(
     responses = responses or {"200": {"description": HTTPStatus.OK.phrase}}
     responses |= {str(kind.status): _problem_response(kind.status, kinds) for kind in kinds}
     if RATE_LIMITED in kinds:
-        for response in responses.values():
-            response["headers"] = response.get("headers", {}) | _headers(_RATE_LIMIT_HEADERS)
+        for status in responses.keys() - {"401"}:
+            headers = responses[status].get("headers", {})
+            responses[status]["headers"] = headers | _headers(_RATE_LIMIT_HEADERS)
     return completed | {"responses": dict(sorted(responses.items()))}
 
 
 def _problem_response(status: int, kinds: tuple[ProblemType, ...]) -> dict[str, Any]:
     """One response for all of these types that share the status."""
     sharing = [kind for kind in kinds if kind.status == status]
-    base_url = (current_app.config["PUBLIC_BASE_URL"] or EXAMPLE_BASE_URL).rstrip("/")
+    public_base_url = (current_app.config["PUBLIC_BASE_URL"] or "").rstrip("/")
     schema = _reference("schemas", _title(document_model(sharing[0])))
-    examples = {kind.slug: {"value": example_document(kind, base_url)} for kind in sharing}
+    examples = {
+        kind.slug: {"value": example_document(kind, public_base_url or EXAMPLE_BASE_URL)}
+        for kind in sharing
+    }
+    meanings = [
+        f"[`{kind.slug}`]({public_base_url}{PAGES_PATH}/{kind.slug}): {kind.meaning} {kind.remedy}"
+        for kind in sharing
+    ]
     response: dict[str, Any] = {
-        "description": "\n".join(
-            f"- `{kind.slug}`: {kind.meaning} {kind.remedy}" for kind in sharing
-        ),
+        "description": "\n\n".join(meanings),
         "content": {"application/problem+json": {"schema": schema, "examples": examples}},
     }
     headers = _headers(_PROBLEM_HEADERS.get(status, ()))

@@ -40,6 +40,7 @@ class AwaitTimeoutDocument(ProblemDocument):
     messages_seen: int = Field(description="How many messages were compared with the filters.")
     rejected_by: dict[str, int] = Field(description="How many of them each filter turned away.")
     last_error: str | None = Field(description="The last trouble with the mail server.")
+    imap_search: str = Field(description="The IMAP SEARCH of the first look.")
     cursor: str | None = Field(description="Give it as `after` to go on without a gap.")
 
 
@@ -64,16 +65,17 @@ _DOCUMENTS: Mapping[ProblemType, type[ProblemDocument]] = {
 }
 _EXAMPLE_MEMBERS: Mapping[ProblemType, Mapping[str, object]] = {
     AWAIT_TIMEOUT: {
-        "detail": "No matching message arrived within 30 seconds.",
+        "detail": "No matching messages found within 30 seconds. 2 seen, turned away by: from 2.",
         "timeout_seconds": 30.0,
         "rounds": 15,
         "messages_seen": 2,
-        "rejected_by": {"filter[from]": 2},
+        "rejected_by": {"from": 2},
         "last_error": None,
-        "cursor": "1767225600-4711",
+        "imap_search": 'FROM "noreply@example.com"',
+        "cursor": "1.1767225600.4711",
     },
     INVALID_REQUEST: {
-        "detail": "timeout: must be a number",
+        "detail": "timeout: must be a number.",
         "errors": [{"parameter": "timeout", "reason": "must be a number"}],
     },
 }
