@@ -10,20 +10,22 @@ import json
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import psutil
 import psycopg
 import trio
 from cryptography.fernet import Fernet
 
+from benchmarks.report import Figure, print_figures
 from service.db.migrate import migrate
 from tests.servers import Dovecot, PostgresCluster
 from tests.servers.service import Replica
+from tests.system.api import Api, open_api
 
 TEMPLATE = "migrated"
 # Longer than the replicas' look for due mailboxes (POLL_INTERVAL_SECONDS below).
@@ -138,6 +140,15 @@ class Stage:
                 replica.wait_ready()
             yield replicas
 
+    @contextmanager
+    def api(self, **environment: str) -> Iterator[Api]:
+        """A replica with a database of its own, ready to be asked; requests are not limited."""
+        with (
+            self.database() as url,
+            open_api(self._folder, url, LOG_LEVEL="warning", **environment) as api,
+        ):
+            yield api
+
     def ingest(self, url: str, amount: Amount) -> Run:
         """Make all mailboxes due at one instant, and wait until every mail is stored."""
         with psycopg.connect(url, autocommit=True) as conn:
@@ -148,6 +159,12 @@ class Stage:
             run = Run(time.time() - due_at, psutil.cpu_percent())
         check_stored(url, amount)
         return run
+
+
+class Part(Protocol):
+    """One of the things that a benchmark measures."""
+
+    def __call__(self, stage: Stage, *, quick: bool) -> list[Figure]: ...
 
 
 def check_stored(url: str, amount: Amount) -> None:
@@ -184,6 +201,15 @@ def open_stage() -> Iterator[Stage]:
     ):
         trio.run(migrate, cluster.create_database(TEMPLATE))
         yield Stage(dovecot, cluster, Path(folder))
+
+
+def run_parts(parts: Mapping[str, Part], names: Sequence[str], *, quick: bool) -> None:
+    """Measure these parts, or all of them, each on a stage of its own, and print the table."""
+    figures: list[Figure] = []
+    for name in names or parts:
+        with open_stage() as stage:
+            figures += parts[name](stage, quick=quick)
+    print_figures(figures)
 
 
 def announce(words: str) -> None:

@@ -49,7 +49,9 @@ def parse_instant(text: str) -> datetime:
     raise ValueError("is no ISO 8601 time such as 2026-03-02T04:48:00Z")
 
 
-FilterText = Annotated[str, Field(min_length=1, max_length=MAX_FILTER_CHARS), AfterValidator(_check_text)]
+FilterText = Annotated[
+    str, Field(min_length=1, max_length=MAX_FILTER_CHARS), AfterValidator(_check_text)
+]
 Since = Annotated[
     str,
     AfterValidator(_check_instant),
