@@ -91,12 +91,9 @@ class _Connection:
 
     def __init__(self, conn: Any) -> None:
         self._conn = conn
-        self.fetch = conn.fetch
-        self.fetchrow = conn.fetchrow
-        self.fetchval = conn.fetchval
-        self.execute = conn.execute
-        self.copy_to_table = conn.copy_to_table
-        self.get_server_pid = conn.get_server_pid
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._conn, name)
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[None]:
@@ -158,6 +155,16 @@ class Database:
                 with holding_connection(_caller()):
                     yield _Connection(conn)
 
+    async def fetchrow(self, query: str, *args: object) -> Any:
+        """The first row of one statement that stands alone, without what a connection costs.
+
+        Errors as those of `connection`.
+        """
+        with _as_unreachable(), holding_connection(_caller()):
+            if self._pool is None:
+                raise ConnectionError("not connected yet")
+            return await trio_asyncio.aio_as_trio(_fetchrow)(self._pool, query, args)
+
     async def connect(self) -> None:
         """Make the pool, and know whether a pooler is in between. DatabaseUnreachable."""
         refuse_inside_transaction("connecting to the database")
@@ -200,6 +207,16 @@ class Database:
             with suppress(*_UNREACHABLE_ERRORS, asyncio.CancelledError):
                 async with _ending_in_time(self._pool, _cut):
                     pass
+
+
+async def _fetchrow(pool: Any, query: str, args: Sequence[object]) -> Any:
+    """Run by asyncio: triopg would go back and forth for each of these three steps."""
+    asyncpg_pool = pool._asyncpg_pool
+    conn = await asyncpg_pool.acquire()
+    try:
+        return await conn.fetchrow(query, *args)
+    finally:
+        await asyncpg_pool.release(conn, timeout=END_TIMEOUT_SECONDS)
 
 
 @asynccontextmanager

@@ -1,11 +1,9 @@
 """Table `api_token`: bearer tokens of the HTTP API, of which only the SHA-256 is stored.
 
-A token is looked up for each request, so that a revoked one stops working at once on every
-replica.
+`admission.py` looks a token up for each request; here they are made, shown and revoked.
 """
 
 import hashlib
-import hmac
 import secrets
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -35,12 +33,6 @@ class Token:
     revoked_at: datetime | None
     last_used_at: datetime | None
 
-    def covers(self, mailbox: str) -> bool:
-        """Whether the token may be used for this address, whatever its case."""
-        if self.mailboxes is None:
-            return True
-        return mailbox.lower() in (address.lower() for address in self.mailboxes)
-
 
 _SHOWN = """
     id, name, scopes, mailboxes, CASE WHEN revoked_at IS NOT NULL THEN 'revoked'
@@ -52,16 +44,6 @@ _INSERT = """
     INSERT INTO api_token (name, token_sha256, scopes, mailboxes, expires_at)
     VALUES ($1, $2, $3, $4, $5)
 """
-
-# Invariant: what is revoked or has expired by the database's clock is not found.
-_FIND_VALID = f"""
-    SELECT {_SHOWN}, token_sha256,
-           last_used_at IS NULL OR last_used_at < now() - interval '1 minute' AS is_stamp_old
-    FROM api_token
-    WHERE token_sha256 = $1 AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > now())
-"""
-
-_STAMP = "UPDATE api_token SET last_used_at = now() WHERE id = $1"
 
 _REVOKE = f"""
     UPDATE api_token SET revoked_at = coalesce(revoked_at, now())
@@ -84,17 +66,6 @@ async def create_token(
     kept_mailboxes = None if mailboxes is None else list(mailboxes)
     await conn.execute(_INSERT, name, digest, list(scopes), kept_mailboxes, expires_at)
     return token
-
-
-async def find_token(conn: Connection, token: str) -> Token | None:
-    """The valid token that this is; None for one that is unknown, expired or revoked."""
-    digest = hash_token(token)
-    row = await conn.fetchrow(_FIND_VALID, digest)
-    if row is None or not hmac.compare_digest(row["token_sha256"], digest):
-        return None
-    if row["is_stamp_old"]:  # not at each request: it is for people
-        await conn.execute(_STAMP, row["id"])
-    return _token(row)
 
 
 async def list_tokens(conn: Connection) -> list[Token]:

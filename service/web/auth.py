@@ -1,18 +1,14 @@
 """Who may ask: the bearer token, its allowance, its scope and its mailboxes, in this order.
 
-Everything is read from the database for each request, over one connection that is given back
-before any other work: a token that is revoked or used up counts at once on every replica.
+Everything is read from the database for each request, in one statement and before any other work:
+a token that is revoked or used up counts at once on every replica.
 """
-
-from collections.abc import Awaitable, Callable
 
 import trio
 from quart import Blueprint, Response, g, request
 
-from service.db.mailboxes import Access, find_access
-from service.db.pool import Connection, Database
-from service.db.rate_limits import Allowance, take_request
-from service.db.tokens import Token, find_token
+from service.db.admission import Admission, Allowance, admit
+from service.db.pool import Database
 from service.errors import DatabaseUnreachable
 from service.web.problems import (
     FORBIDDEN,
@@ -36,28 +32,28 @@ class Gate:
     def guard_mailboxes(self, blueprint: Blueprint, scope: str) -> None:
         """All routes of the blueprint need the scope, and get the mailbox of their path in `g`."""
 
-        async def admit() -> None:
+        async def check() -> None:
             address = (request.view_args or {})["mailbox"]
-            g.access = await self._in_time(lambda conn: self._admit(conn, scope, address))
+            admission = await self._admit(_bearer_token(), address)
+            g.allowance = admission.allowance
+            _check_allowance(admission.allowance)
+            _check_rights(admission, scope, address)
+            if admission.access is None:
+                raise Problem(NOT_FOUND, f"There is no mailbox {address}.")
+            g.access = admission.access
 
-        blueprint.before_request(admit)
+        blueprint.before_request(check)
         blueprint.after_request(add_rate_limit_headers)
 
-    async def _in_time(self, work: Callable[[Connection], Awaitable[Access]]) -> Access:
+    async def _admit(self, token: str, address: str) -> Admission:
+        limit = self._requests_per_minute
         with trio.move_on_after(DATABASE_TIMEOUT_SECONDS):
-            async with self._db.connection() as conn:
-                return await work(conn)
+            admission = await admit(self._db, token, requests_per_minute=limit, address=address)
+            if admission is None:
+                detail = "The token is unknown, has expired or was revoked."
+                raise _unauthorized(detail, 'Bearer error="invalid_token"')
+            return admission
         raise DatabaseUnreachable(f"PostgreSQL did not answer within {DATABASE_TIMEOUT_SECONDS} s")
-
-    async def _admit(self, conn: Connection, scope: str, address: str) -> Access:
-        token = await _authenticate(conn)
-        g.allowance = await take_request(conn, f"token {token.id}", self._requests_per_minute)
-        _check_allowance(g.allowance)
-        _check_rights(token, scope, address)
-        access = await find_access(conn, address)
-        if access is None:
-            raise Problem(NOT_FOUND, f"There is no mailbox {address}.")
-        return access
 
 
 async def add_rate_limit_headers(response: Response) -> Response:
@@ -70,15 +66,11 @@ async def add_rate_limit_headers(response: Response) -> Response:
     return response
 
 
-async def _authenticate(conn: Connection) -> Token:
+def _bearer_token() -> str:
     scheme, _, credentials = request.headers.get("Authorization", "").partition(" ")
     if scheme.lower() != "bearer" or not credentials.strip():
         raise _unauthorized("The request has no bearer token.", "Bearer")
-    token = await find_token(conn, credentials.strip())
-    if token is None:
-        detail = "The token is unknown, has expired or was revoked."
-        raise _unauthorized(detail, 'Bearer error="invalid_token"')
-    return token
+    return credentials.strip()
 
 
 def _unauthorized(detail: str, challenge: str) -> Problem:
@@ -95,11 +87,12 @@ def _check_allowance(allowance: Allowance) -> None:
         )
 
 
-def _check_rights(token: Token, scope: str, address: str) -> None:
+def _check_rights(admission: Admission, scope: str, address: str) -> None:
     """A token that does not cover an address does not learn whether it exists either."""
-    if scope not in token.scopes:
-        raise Problem(FORBIDDEN, f"The token {token.name} lacks the scope {scope}.")
+    name = admission.token_name
+    if scope not in admission.scopes:
+        raise Problem(FORBIDDEN, f"The token {name} lacks the scope {scope}.")
     if set(address) & set("\r\n\0"):
         raise invalid_request("mailbox", "must not hold line breaks or NUL")
-    if not token.covers(address):
-        raise Problem(FORBIDDEN, f"The token {token.name} does not cover the mailbox {address}.")
+    if not admission.covers(address):
+        raise Problem(FORBIDDEN, f"The token {name} does not cover the mailbox {address}.")
