@@ -119,8 +119,8 @@ class Look:
         """Nobody wants a message up to this UID."""
         return min(self._open.values(), default=0)
 
-    def take(self, envelope: Envelope) -> list[Waiter]:
-        """Show the next message; returns those who take it."""
+    def show(self, envelope: Envelope) -> list[Waiter]:
+        """Show the next message; returns those whom it is for."""
         takers = []
         for waiter, floor in self._open.items():
             if envelope.uid > floor:
@@ -128,9 +128,13 @@ class Look:
                 if not rejections:
                     takers.append(waiter)
                 self._rejections.append((waiter, rejections))
+        return takers
+
+    def give(self, takers: Iterable[Waiter], found: Found) -> None:
+        """The message could be read: they have what they wait for."""
         for waiter in takers:
             del self._open[waiter]
-        return takers
+            waiter.answer(found)
 
     def conclude(self, seen_uid: int, unreadable: Sequence[str]) -> None:
         """All messages were shown: keep the counts, and go on from here next time."""

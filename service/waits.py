@@ -25,7 +25,7 @@ from service.errors import (
     TooManyWaits,
 )
 from service.mail.imap import Finding, ImapSession
-from service.mail.lookup import Candidate, Lookup, batches
+from service.mail.lookup import Lookup, batches
 from service.model import Cursor, Limits, Query
 from service.opener import MailboxOpener
 from service.settings import Settings
@@ -219,13 +219,13 @@ class _Watch:
         )
         uidvalidity = finding.uidvalidity
         reading = _Reading(Lookup(session, self._limits), finding)
-        following = [one for one in waiters if one.has_looked(uidvalidity)]
-        newcomers = [one for one in waiters if not one.has_looked(uidvalidity)]
-        newest_first = [one for one in newcomers if not one.query.is_earliest_first]
-        earliest_first = [one for one in newcomers if one.query.is_earliest_first]
+        newest_first = [one for one in waiters if not one.query.is_earliest_first]
+        earliest_first = [one for one in waiters if one.query.is_earliest_first]
+        following = [one for one in earliest_first if one.has_looked(uidvalidity)]
+        newcomers = [one for one in earliest_first if not one.has_looked(uidvalidity)]
         await reading.show(Look(following, uidvalidity), finding.uids)
         await reading.show(Look(newest_first, uidvalidity), finding.uids[::-1])
-        await reading.show(Look(earliest_first, uidvalidity), finding.uids)
+        await reading.show(Look(newcomers, uidvalidity), finding.uids)
 
 
 class _Reading:
@@ -240,24 +240,13 @@ class _Reading:
         for batch in batches([uid for uid in uids if uid > look.floor]):
             if look.is_over:
                 break
-            taken = []
             for candidate in await self._lookup.candidates(batch):
                 await trio.lowlevel.checkpoint()  # many waiters take their time
-                if takers := look.take(candidate.envelope):
-                    taken.append((candidate, takers))
-            await self._hand_out(taken)
+                if takers := look.show(candidate.envelope):
+                    cursor = Cursor(self._finding.uidvalidity, candidate.uid)
+                    for message in await self._lookup.messages([candidate]):
+                        look.give(takers, Found(message, cursor))
         look.conclude(self._finding.seen_uid, self._lookup.unreadable)
-
-    async def _hand_out(self, taken: Sequence[tuple[Candidate, Sequence[Waiter]]]) -> None:
-        if not taken:
-            return
-        messages = await self._lookup.messages([candidate for candidate, _ in taken])
-        by_id = {message.email_id: message for message in messages}
-        for candidate, takers in taken:
-            if message := by_id.get(str(candidate.uid)):
-                found = Found(message, Cursor(self._finding.uidvalidity, candidate.uid))
-                for waiter in takers:
-                    waiter.answer(found)
 
 
 def _asked_pause_seconds(error: MailError) -> float:

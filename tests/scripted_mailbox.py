@@ -33,7 +33,7 @@ def search_reply(messages: Sequence[Message], args: str) -> bytes:
 
 
 def _matches(message: Message, messages: Sequence[Message], args: str) -> bool:
-    uid_set = re.search(r"\bUID (\S+)", args)
+    uid_set = re.search(r"\bUID ([\d,:*]+)", args)
     if uid_set is not None and message.uid not in _parse_uid_set(uid_set[1], messages):
         return False
     since = re.search(r"\bSINCE \"?([\w-]+)", args)

@@ -71,7 +71,8 @@ _ADMIT = """
               <= now() + make_interval(secs => $3)
         RETURNING tat
     )
-    SELECT token.name, token.scopes, token.mailboxes, token.token_sha256, taken.tat IS NOT NULL AS is_granted,
+    SELECT token.name, token.scopes, token.mailboxes, token.token_sha256,
+           taken.tat IS NOT NULL AS is_granted,
            extract(epoch FROM coalesce(taken.tat, refused.tat) - now())::float8 AS ahead_seconds,
            mailbox.id AS mailbox_id, mailbox.address, mailbox.connection, mailbox.secret
     FROM token

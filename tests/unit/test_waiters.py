@@ -1,14 +1,16 @@
 """Who gets which message, and what one SEARCH has to ask for all who wait."""
 
 from datetime import UTC, datetime, timedelta
+from typing import cast
 
 import pytest
 
 from service.errors import CredentialsRefused, ServiceStopping
 from service.mail.matching import Envelope
-from service.model import Cursor, Query
-from service.waiters import Look, Waiter, first_criteria, round_criteria
+from service.model import Cursor, Message, Query
+from service.waiters import Found, Look, Waiter, first_criteria, round_criteria
 
+FOUND = Found(cast(Message, None), Cursor(7, 1))
 NOON = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)
 VALIDITY = 7
 
@@ -24,6 +26,13 @@ def waiter(seen_uid: int | None = None, **query: object) -> Waiter:
     return Waiter(Query(**query), seen=seen)  # type: ignore[arg-type]
 
 
+def take(look: Look, one: Envelope) -> list[Waiter]:
+    """Show a message that can be read; who gets it."""
+    takers = look.show(one)
+    look.give(takers, FOUND)
+    return takers
+
+
 def criteria(*waiters: Waiter, with_texts: bool = True, uidvalidity: int = VALIDITY) -> str:
     return round_criteria(waiters, uidvalidity, with_texts=with_texts)
 
@@ -32,51 +41,59 @@ def test_a_message_is_for_everybody_whose_filters_it_passes() -> None:
     anybody, from_anna = waiter(), waiter(sender="anna@")
     hello_only, goodbye_only = waiter(subject="hello"), waiter(subject="goodbye")
     look = Look([anybody, from_anna, hello_only, goodbye_only], VALIDITY)
-    assert look.take(envelope(1)) == [anybody, from_anna, hello_only]
-    assert look.take(envelope(2, "goodbye")) == [goodbye_only]
+    assert take(look, envelope(1)) == [anybody, from_anna, hello_only]
+    assert take(look, envelope(2, "goodbye")) == [goodbye_only]
     assert look.is_over
 
 
 def test_who_has_a_message_takes_no_second_one() -> None:
     only = waiter()
     look = Look([only], VALIDITY)
-    assert look.take(envelope(1)) == [only]
-    assert look.take(envelope(2)) == []
+    assert take(look, envelope(1)) == [only]
+    assert take(look, envelope(2)) == []
+
+
+def test_a_message_that_cannot_be_read_leaves_its_waiter_the_next_one() -> None:
+    one = waiter()
+    look = Look([one], VALIDITY)
+    assert look.show(envelope(1)) == [one]
+    assert take(look, envelope(2)) == [one]
+    assert one.outcome == FOUND
 
 
 def test_what_a_waiter_has_seen_is_not_shown_to_it_again() -> None:
     newcomer, old = waiter(), waiter(seen_uid=5)
     look = Look([newcomer, old], VALIDITY)
-    assert look.take(envelope(5)) == [newcomer]
-    assert look.take(envelope(6)) == [old]
+    assert take(look, envelope(5)) == [newcomer]
+    assert take(look, envelope(6)) == [old]
 
 
 def test_a_cursor_of_the_client_counts_like_what_was_seen() -> None:
     one = waiter(after=Cursor(VALIDITY, 5))
     look = Look([one], VALIDITY)
-    assert look.take(envelope(5)) == []
-    assert look.take(envelope(6)) == [one]
+    assert take(look, envelope(5)) == []
+    assert take(look, envelope(6)) == [one]
 
 
 def test_under_a_new_uidvalidity_everything_is_new() -> None:
     one, other = waiter(seen_uid=5), waiter(after=Cursor(VALIDITY, 5))
     look = Look([one, other], VALIDITY + 1)
-    assert look.take(envelope(1)) == [one, other]
+    assert take(look, envelope(1)) == [one, other]
 
 
 def test_a_look_that_broke_off_changes_nothing() -> None:
     one = waiter(subject="invoice")
     look = Look([one], VALIDITY)
-    look.take(envelope(1))
+    take(look, envelope(1))
     assert (one.seen, one.rounds, one.messages_seen, one.rejected_by) == (None, 0, 0, {})
 
 
 def test_a_whole_look_counts_what_was_seen_and_which_filters_turned_it_away() -> None:
     one = waiter(subject="invoice", recipient="bob", since=NOON)
     look = Look([one], VALIDITY)
-    look.take(envelope(1, "hello"))
-    look.take(envelope(2, "invoice", received_at=NOON - timedelta(seconds=1)))
-    look.take(envelope(3, "other", received_at=NOON - timedelta(seconds=1)))
+    take(look, envelope(1, "hello"))
+    take(look, envelope(2, "invoice", received_at=NOON - timedelta(seconds=1)))
+    take(look, envelope(3, "other", received_at=NOON - timedelta(seconds=1)))
     look.conclude(3, [])
     assert (one.seen, one.rounds, one.messages_seen) == (Cursor(VALIDITY, 3), 1, 3)
     assert one.rejected_by == {"subject": 2, "since": 2}
