@@ -4,6 +4,7 @@ The first SIGTERM or SIGINT: not ready, no new claims or waits, waiting clients 
 end, then HTTP ends; exit within 10 s. A second signal ends the process at once.
 """
 
+import gc
 import logging
 import os
 import signal
@@ -23,7 +24,8 @@ from service.loops.poller import MailboxPoller, Poller
 from service.opener import create_opener
 from service.settings import Settings
 from service.waits import Waits
-from service.web.app import create_app, serve_http
+from service.web.app import create_app
+from service.web.server import serve_http
 
 log = logging.getLogger(__name__)
 
@@ -46,6 +48,7 @@ async def serve(
     beside: Callable[[Resources], Awaitable[None]] | None = None,
 ) -> None:
     """Run the service until it is told to stop; `beside` runs with it and stops it by ending."""
+    collect_garbage_rarely()
     health = Health()
     opener = create_opener(settings, keys)
     waits = Waits(opener, settings, health.stopping)
@@ -72,6 +75,16 @@ async def serve(
             http_may_end.set()
         services.cancel_scope.cancel()
     log.info("stopped")
+
+
+def collect_garbage_rarely() -> None:
+    """What waits is no garbage, yet Python would look through all of it again and again.
+
+    With 4,000 waiting clients that was more than half of the time that answering them took.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(10_000, 20, 100)
 
 
 async def end_cycles(health: Health, loops: trio.Nursery) -> None:

@@ -67,6 +67,7 @@ class Waits:
         """
         patience_seconds = timeout_seconds or self._settings.imap_timeout_seconds
         waiter = Waiter(query, is_single_look=timeout_seconds == 0)
+        self.refuse_if_full()
         with _measured(waiter), self._slot(waiter), metrics.WAITS_IN_FLIGHT.track_inprogress():
             with trio.move_on_after(min(patience_seconds, MAX_TIMEOUT_SECONDS)) as patience:
                 waiter.deadline = patience.deadline
@@ -76,18 +77,22 @@ class Waits:
                 raise waiter.outcome
         return waiter
 
-    @contextmanager
-    def _slot(self, waiter: Waiter) -> Iterator[None]:
-        """Nothing is awaited between the look for a free slot and its taking."""
+    def refuse_if_full(self) -> None:
+        """TooManyWaits or ServiceStopping when nobody can begin to wait now."""
         if self._stopping.is_set():
+            metrics.WAITS.labels("ServiceStopping").inc()
             raise ServiceStopping("this replica is being stopped")
-        try:
-            self._slots.acquire_on_behalf_of_nowait(waiter)
-        except trio.WouldBlock:
+        if self._slots.available_tokens < 1:
+            metrics.WAITS.labels("TooManyWaits").inc()
             raise TooManyWaits(
                 f"{self._slots.total_tokens:g} clients are waiting already, the most that this "
                 "replica takes"
-            ) from None
+            )
+
+    @contextmanager
+    def _slot(self, waiter: Waiter) -> Iterator[None]:
+        """Nothing is awaited between the look for a free slot and its taking."""
+        self._slots.acquire_on_behalf_of_nowait(waiter)
         try:
             yield
         finally:

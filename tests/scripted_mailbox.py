@@ -14,6 +14,7 @@ from email.message import Message as ParsedMessage
 _FETCH_ITEM = re.compile(
     r"BODY(?:\.PEEK)?\[(?P<section>[^]]*)](?:<(?P<start>\d+)\.(?P<count>\d+)>)?|[A-Z0-9.]+"
 )
+_QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"')
 _INTERNALDATE_FORMAT = "%d-%b-%Y %H:%M:%S %z"
 
 
@@ -33,7 +34,7 @@ def search_reply(messages: Sequence[Message], args: str) -> bytes:
 
 
 def _matches(message: Message, messages: Sequence[Message], args: str) -> bool:
-    uid_set = re.search(r"\bUID ([\d,:*]+)", args)
+    uid_set = re.search(r"\bUID ([\d,:*]+)", _QUOTED.sub("", args))
     if uid_set is not None and message.uid not in _parse_uid_set(uid_set[1], messages):
         return False
     since = re.search(r"\bSINCE \"?([\w-]+)", args)

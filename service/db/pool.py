@@ -62,6 +62,7 @@ MAX_CONNECTIONS = 10
 CONNECT_TIMEOUT_SECONDS = 5
 COMMAND_TIMEOUT_SECONDS = 30
 END_TIMEOUT_SECONDS = 3
+CALLBACKS_IN_A_ROW = 100
 RETRY_SECONDS = 1
 IDLE_IN_TRANSACTION_TIMEOUT = "5s"
 _OWN_FILES = (__file__, inspect.getfile(asynccontextmanager))
@@ -245,6 +246,7 @@ async def _open_loop() -> AsyncIterator[None]:
     try:
         async with trio_asyncio.open_loop() as loop:
             loop.set_exception_handler(_log_stray_error)
+            _run_callbacks_in_rows(loop)
             yield
     except BaseExceptionGroup as group:
         only = group
@@ -254,6 +256,22 @@ async def _open_loop() -> AsyncIterator[None]:
             only = only.exceptions[0]
     if only is not None:
         raise only  # out here, so that the group does not become its context
+
+
+def _run_callbacks_in_rows(loop: Any) -> None:
+    """trio-asyncio lets all of Trio have a turn after each callback, and a query takes a dozen.
+
+    On a busy service each of them would wait for everybody: several are run in a row.
+    """
+    run_one = loop._main_loop_one
+
+    async def run_several(no_wait: bool = False) -> None:
+        await run_one(no_wait)
+        with suppress(trio.WouldBlock):
+            for _ in range(CALLBACKS_IN_A_ROW):
+                await run_one(no_wait=True)
+
+    loop._main_loop_one = run_several
 
 
 def _log_stray_error(_loop: object, context: Mapping[str, Any]) -> None:

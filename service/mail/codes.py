@@ -10,7 +10,7 @@ import re
 from bisect import bisect
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import takewhile
+from itertools import groupby, takewhile
 
 from service.mail.code_words import BARE_CUE, CUE, IS, OFFER, PURPOSE, STRIKE_OUT
 
@@ -22,6 +22,8 @@ MAX_TEXT_CHARS = 32 * 1024
 # How far a number may stand from its word in the same sentence, and below it.
 REACH_CHARS = 100
 REACH_LINES = 3
+# How much around a word is read at all: enough to see what a number in its reach is.
+CONTEXT_LINES = 6
 
 _ZEROS = "\uff10\u0660\u06f0\u0966\u09e6"  # full-width, Arabic, Persian, Devanagari, Bengali
 _TO_ASCII = {ord(zero) + n: str(n) for zero in _ZEROS for n in range(10)}
@@ -82,10 +84,8 @@ class _Candidate:
 def find_codes(subject: str, text: str) -> tuple[str, ...]:
     """The one-time codes as one would type them, in order, without duplicates, at most ten."""
     mail = f"{' '.join(subject[:MAX_SUBJECT_CHARS].split())}\n\n{text[:MAX_TEXT_CHARS]}"
-    plain = _normalise(mail)
-    if not (CUE.search(plain) or BARE_CUE.search(plain)):
-        return ()
-    lines = [line for line in _strike_out(plain).split("\n") if line.strip()]
+    near = _near_cues(_normalise(mail))
+    lines = [line for line in _strike_out(near).split("\n") if line.strip()]
     codes = dict.fromkeys(code for found in _codes_by_line(lines) for code in found)
     return tuple(codes)[:MAX_CODES]
 
@@ -94,6 +94,19 @@ def _normalise(text: str) -> str:
     plain = text.translate(_TO_ASCII).replace("\r\n", "\n")
     plain = _SPREAD_DIGITS.sub(lambda match: "".join(match[0].split()), plain)
     return _WRAPPED.sub(" ", plain)
+
+
+def _near_cues(text: str) -> str:
+    """The lines around words for a code; all others, each gap one line that nothing stands in."""
+    lines = [line for line in text.split("\n") if line.strip()]
+    near = {
+        index
+        for cue, line in enumerate(lines)
+        if CUE.search(line) or BARE_CUE.search(line)
+        for index in range(cue - CONTEXT_LINES, cue + CONTEXT_LINES + 1)
+    }
+    kept = [line if index in near else _STRUCK for index, line in enumerate(lines)]
+    return "\n".join(line for line, _ in groupby(kept))
 
 
 def _strike_out(text: str) -> str:

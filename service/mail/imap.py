@@ -120,6 +120,7 @@ class ImapSession:
         self._client: Any = None
         self._usable = False
         self._has_begun = False
+        self._password: str | None = None
         self._secrets: Sequence[str] = ()
         # Gmail finds whole words, where RFC 3501 says substrings.
         self.searches_words = False
@@ -164,18 +165,18 @@ class ImapSession:
 
     async def secure(self) -> str:
         """TLS as configured, verified, never downgraded; returns the protocol's name."""
-        with self._doubting_port():
-            return await self._step(self._secure)
+        return await self._step(self._secure)
 
-    async def secure_and_login(self, password: str) -> None:
-        """Both in one step."""
+    def login_with_next_step(self, password: str) -> None:
+        """TLS and login are done in the thread of the first command, not in one of their own."""
+        self._password = password
 
-        def both() -> None:
+    def _begin(self) -> None:
+        password, self._password = self._password, None
+        if password is not None:
             self._secure()
             self._login(password)
-
-        with self._doubting_port():
-            await self._step(both)
+            self._client.allow_next_answer()
 
     @contextmanager
     def _doubting_port(self) -> Iterator[None]:
@@ -402,9 +403,15 @@ class ImapSession:
         """Run one blocking step under its deadline, errors mapped to ours."""
         refuse_inside_transaction(f"an IMAP command to {self._connection.host}")
         limit_seconds = self._timeout_seconds * STEP_TIMEOUT_FACTOR
-        with trio.move_on_after(limit_seconds):
-            return await self._run(function, *args)
-        raise ConnectionLost(f"no complete answer within {limit_seconds:g} s")
+
+        def step() -> T:
+            self._begin()
+            return function(*args)
+
+        with self._doubting_port():
+            with trio.move_on_after(limit_seconds):
+                return await self._run(step)
+            raise ConnectionLost(f"no complete answer within {limit_seconds:g} s")
 
     async def _run(self, function: Callable[..., T], *args: object) -> T:
         ended = threading.Event()
@@ -481,13 +488,13 @@ async def open_imap(
     timeout_seconds: float,
     capacity: Capacity,
 ) -> AsyncIterator[ImapSession]:
-    """Connect, TLS, login."""
+    """Connect; TLS and login come with the first command."""
     async with capacity.connections:
         session = ImapSession(connection, timeout_seconds=timeout_seconds, capacity=capacity)
         try:
             with metrics.IMAP_CONNECTIONS.track_inprogress():
                 await session.connect()
-                await session.secure_and_login(password)
+                session.login_with_next_step(password)
                 yield session
         finally:
             await session.aclose()

@@ -25,6 +25,8 @@ T = TypeVar("T")
 BATCH_MESSAGES = (10, 40, 200)  # small first: a search often finds at once what it looks for
 # Sense is made of a group in one go that cannot be cancelled, and HTML takes a second a MiB.
 GROUP_MAX_BYTES = 256 * 1024
+# A mail up to this size is made sense of sooner than another thread could begin with it.
+SMALL_BYTES = 16 * 1024
 
 
 def batches(uids: Sequence[int]) -> Iterator[Sequence[int]]:
@@ -91,8 +93,9 @@ class Lookup:
                 self._leave_out(group[0].uid, error)
                 return []
             return [message for one in group for message in await self._read_messages([one])]
-        built = await self._session.compute(_build_all, group, texts)
-        return self._readable(built)
+        if sum(map(_build_bytes, group)) <= SMALL_BYTES:
+            return self._readable(_build_all(group, texts))
+        return self._readable(await self._session.compute(_build_all, group, texts))
 
     def _readable(self, entries: Iterable[T | FailedMessage]) -> list[T]:
         kept = []
@@ -119,6 +122,10 @@ def _read_candidate(
 def _text_bytes(planned: Planned) -> int:
     """Encoded octets of text to read of a message, by what the structure says."""
     return sum(min(text.read_bytes, text.part.size_bytes) for text in planned.plan.texts)
+
+
+def _build_bytes(planned: Planned) -> int:
+    return len(planned.overview.header) + _text_bytes(planned)
 
 
 def _build_all(

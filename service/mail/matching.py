@@ -3,6 +3,7 @@
 Texts are compared as people read them: decoded, in composed form, whatever the case.
 """
 
+import re
 import unicodedata
 from dataclasses import dataclass
 from datetime import datetime
@@ -13,6 +14,7 @@ from service.model import Overview, Query
 FILTERS = ("subject", "from", "to", "since")
 _NAMES = frozenset({b"subject", b"from", b"to"})
 HEADER_MAX_BYTES = 128 * 1024
+_TABS = re.compile(r"\t+")  # decoded fields have none
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +51,8 @@ class Matcher:
 
     def __init__(self, query: Query) -> None:
         self._since = query.since
-        self._texts = [fold(text or "") for text in (query.subject, query.sender, query.recipient)]
+        texts = (query.subject, query.sender, query.recipient)
+        self._texts = [fold(_TABS.sub(" ", text or "")) for text in texts]
 
     def rejections(self, envelope: Envelope) -> tuple[str, ...]:
         """The names of the filters that turn the message away; none: it matches."""

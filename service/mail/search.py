@@ -12,6 +12,7 @@ from service.model import Query
 
 _LAST_ZONE = timezone(timedelta(hours=-12))
 _EARLIEST_YEAR = 1970
+_MAX_UID = 2**32 - 1
 _MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"]
 _PRINTABLE_ASCII = re.compile(r"[ -~]+")
 # Servers take command lines of 8,000 octets and more (RFC 2683 section 3.2.1.5).
@@ -32,8 +33,8 @@ def wire_since(since: datetime) -> date:
 def new_mail_criteria(after_uid: int | None, since: datetime | None) -> str:
     """What is new: beyond the cursor, or without one whatever arrived since a day."""
     if after_uid is not None:
-        return f"UID {after_uid + 1}:*"
-    return _since(since) if since is not None else EVERYTHING
+        return _beyond(after_uid)
+    return _since(since) or EVERYTHING
 
 
 def query_criteria(query: Query, after_uid: int | None, *, with_texts: bool) -> str:
@@ -46,10 +47,9 @@ def query_criteria(query: Query, after_uid: int | None, *, with_texts: bool) -> 
     if with_texts and after_uid is None:
         texts = {"SUBJECT": query.subject, "FROM": query.sender, "TO": query.recipient}
         criteria += [_text(key, text) for key, text in texts.items() if text]
-    if query.since is not None and query.since.year > _EARLIEST_YEAR:
-        criteria.append(_since(query.since))
+    criteria.append(_since(query.since))
     if after_uid is not None:
-        criteria.append(f"UID {after_uid + 1}:*")
+        criteria.append(_beyond(after_uid))
     return " ".join(filter(None, criteria)) or EVERYTHING
 
 
@@ -76,7 +76,15 @@ def uid_set(uids: Iterable[int]) -> str:
     return ",".join(f"{first}:{last}" if last > first else f"{first}" for first, last in runs)
 
 
-def _since(since: datetime) -> str:
+def _beyond(uid: int) -> str:
+    """A client's cursor may be beyond the last UID that there can be (RFC 3501 section 9)."""
+    return f"UID {min(uid + 1, _MAX_UID)}:*"
+
+
+def _since(since: datetime | None) -> str:
+    """Nothing for times before all mail: not every server takes such dates."""
+    if since is None or since.year <= _EARLIEST_YEAR:
+        return ""
     day = wire_since(since)
     return f"SINCE {day.day:02}-{_MONTHS[day.month - 1]}-{day.year:04}"
 

@@ -29,6 +29,7 @@ from service.errors import (
 log = logging.getLogger(__name__)
 
 PAGES_PATH = "/docs/errors/email/messages"
+CONTENT_TYPE = "application/problem+json"
 RETRY_AFTER_SECONDS = 1
 
 
@@ -146,7 +147,7 @@ PROBLEM_TYPES = (
     DATABASE_UNAVAILABLE,
 )
 _BY_STATUS = {404: NOT_FOUND, 405: METHOD_NOT_ALLOWED}
-_BY_ERROR: dict[type[MailroomError], ProblemType] = {
+KNOWN_ERRORS: dict[type[MailroomError], ProblemType] = {
     CredentialsRefused: MAILBOX_AUTH_FAILED,
     MailError: MAILBOX_UNAVAILABLE,
     TooManyWaits: AWAIT_OVERLOADED,
@@ -166,22 +167,44 @@ class Problem(Exception):
 
 
 def public_url(path: str) -> str:
-    """A URL of this service as its clients see it: PUBLIC_BASE_URL, else the request's origin."""
-    base = current_app.config["PUBLIC_BASE_URL"] or request.host_url
-    return base.rstrip("/") + quote(path, safe="/:@")
+    """A URL of this service as its clients see it: PUBLIC_BASE_URL, else the request's origin.
+
+    A request without a usable Host gets a relative one.
+    """
+    base = current_app.config["PUBLIC_BASE_URL"] or (request.host_url if request.host else "")
+    return join_url(base, path)
+
+
+def join_url(base_url: str, path: str) -> str:
+    """The URL of a path of this service."""
+    return base_url.rstrip("/") + quote(path, safe="/:@")
+
+
+def problem_document(problem: Problem, base_url: str, path: str) -> bytes:
+    """The JSON of the answer to a request for `path`."""
+    document = {
+        "type": join_url(base_url, f"{PAGES_PATH}/{problem.type.slug}"),
+        "title": problem.type.title,
+        "status": problem.type.status,
+        "detail": problem.detail,
+        "instance": join_url(base_url, path),
+        **problem.members,
+    }
+    return json.dumps(document, ensure_ascii=False).encode()
 
 
 def problem_response(problem: Problem) -> Response:
     """The answer to the current request."""
-    document = {
-        "type": public_url(f"{PAGES_PATH}/{problem.type.slug}"),
-        "title": problem.type.title,
-        "status": problem.type.status,
-        "detail": problem.detail,
-        "instance": public_url(request.path),
-        **problem.members,
-    }
-    return _response(document, problem.type.status, problem.headers)
+    content = problem_document(problem, public_url(""), request.path)
+    return _response(content, problem.type.status, problem.headers)
+
+
+def problem_of(error: MailroomError) -> Problem:
+    """The problem that one of the errors in `KNOWN_ERRORS` is."""
+    kind = next(kind for known, kind in KNOWN_ERRORS.items() if isinstance(error, known))
+    detail = f"{error}."[:1].upper() + f"{error}."[1:]
+    headers = {"Retry-After": str(RETRY_AFTER_SECONDS)} if kind.status == 503 else {}
+    return Problem(kind, detail, headers=headers)
 
 
 def invalid_request(parameter: str, reason: str) -> Problem:
@@ -201,10 +224,7 @@ def register_problems(app: QuartTrio) -> None:
         return problem_response(problem)
 
     async def trouble(error: MailroomError) -> Response:
-        kind = next(kind for known, kind in _BY_ERROR.items() if isinstance(error, known))
-        detail = f"{error}."[:1].upper() + f"{error}."[1:]
-        headers = {"Retry-After": str(RETRY_AFTER_SECONDS)} if kind.status == 503 else {}
-        return problem_response(Problem(kind, detail, headers=headers))
+        return problem_response(problem_of(error))
 
     async def wrong_parameters(error: RequestSchemaValidationError) -> Response:
         return problem_response(_invalid(_parameter_errors(error.validation_error)))
@@ -222,7 +242,7 @@ def register_problems(app: QuartTrio) -> None:
         return problem_response(Problem(INTERNAL_ERROR, INTERNAL_ERROR.meaning))
 
     app.register_error_handler(Problem, known)
-    for known_error in _BY_ERROR:
+    for known_error in KNOWN_ERRORS:
         app.register_error_handler(known_error, trouble)
     app.register_error_handler(RequestSchemaValidationError, wrong_parameters)
     app.register_error_handler(HTTPException, http_error)
@@ -251,9 +271,8 @@ def _untyped(status: int, detail: str, headers: Mapping[str, str]) -> Response:
     """What only HTTP itself has a name for (RFC 9457 section 4.2.1)."""
     title = HTTPStatus(status).phrase
     document = {"type": "about:blank", "title": title, "status": status, "detail": detail}
-    return _response(document, status, headers)
+    return _response(json.dumps(document).encode(), status, headers)
 
 
-def _response(document: Mapping[str, object], status: int, headers: Mapping[str, str]) -> Response:
-    content = json.dumps(document, ensure_ascii=False)
-    return Response(content, status, dict(headers), content_type="application/problem+json")
+def _response(content: bytes, status: int, headers: Mapping[str, str]) -> Response:
+    return Response(content, status, dict(headers), content_type=CONTENT_TYPE)

@@ -50,7 +50,13 @@ def parse_instant(text: str) -> datetime:
 
 
 FilterText = Annotated[
-    str, Field(min_length=1, max_length=MAX_FILTER_CHARS), AfterValidator(_check_text)
+    str,
+    Field(
+        min_length=1,
+        max_length=MAX_FILTER_CHARS,
+        json_schema_extra={"pattern": r"^[^\r\n\0]*[^\s\0][^\r\n\0]*$"},
+    ),
+    AfterValidator(_check_text),
 ]
 Since = Annotated[
     str,
