@@ -10,6 +10,7 @@ import uuid
 from datetime import datetime
 from email.message import EmailMessage
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 import trio
@@ -18,7 +19,6 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from service import supervisor
 from service.cli.common import load_settings, open_storage, printable
 from service.client import AsyncMailroomClient, ClientError
 from service.db import mailboxes, tokens
@@ -29,7 +29,9 @@ from service.model import ImapConnection
 from service.sandbox.client import Sandbox, open_sandbox, send_mail
 from service.sandbox.samples import sample_mails, verification_mail
 from service.settings import Settings
-from service.supervisor import Resources
+
+if TYPE_CHECKING:
+    from service.supervisor import Resources
 
 ADDRESS = "demo@example.com"
 POLL_INTERVAL_SECONDS = 1
@@ -64,11 +66,13 @@ def demo(once: bool) -> None:
 
 
 async def _run(settings: Settings, database_url: str, once: bool) -> None:
+    from service import supervisor  # slow to import, like what follows
+
     keys = MultiFernet([Fernet(Fernet.generate_key())])
     password = uuid.uuid4().hex
     async with open_sandbox(ADDRESS, password) as sandbox:
 
-        async def beside(resources: Resources) -> None:
+        async def beside(resources: "Resources") -> None:
             await _add_mailbox(resources.db, sandbox, keys.encrypt(password.encode()))
             await _tour(resources, sandbox, once)
 
@@ -89,7 +93,7 @@ async def _add_mailbox(db: Database, sandbox: Sandbox, secret: bytes) -> None:
         )
 
 
-async def _tour(resources: Resources, sandbox: Sandbox, once: bool) -> None:
+async def _tour(resources: "Resources", sandbox: Sandbox, once: bool) -> None:
     mails = sample_mails(uuid.uuid4().hex)
     click.echo(f"Sending {len(mails)} mails to {ADDRESS}; the last one is the first one again ...")
     for mail in mails:

@@ -3,7 +3,6 @@
 import click
 import trio
 
-from service import supervisor
 from service.cli.common import load_keys, load_settings, open_storage
 from service.db.migrate import migrate as migrate_database
 
@@ -11,6 +10,8 @@ from service.db.migrate import migrate as migrate_database
 @click.command()
 def serve() -> None:
     """Run the service until SIGTERM or Ctrl-C."""
+    from service import supervisor  # slow to import, and needed by no other command
+
     settings = load_settings()
     keys = load_keys(settings)
     with open_storage(settings) as url:
