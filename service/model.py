@@ -1,6 +1,5 @@
 """The frozen values that travel between mail servers, the intake and the tables. No I/O."""
 
-import datetime as dt
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -12,8 +11,8 @@ from pydantic import Field, PlainSerializer, WithJsonSchema
 Tls = Literal["implicit", "starttls", "none"]
 Stage = Literal["fetch", "parse", "store"]
 Instant = Annotated[
-    dt.datetime,
-    PlainSerializer(dt.datetime.isoformat, when_used="json"),
+    datetime,
+    PlainSerializer(datetime.isoformat, when_used="json"),
     WithJsonSchema({"type": "string", "format": "date-time"}),
 ]
 """A time that has its offset in JSON too."""

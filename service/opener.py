@@ -22,7 +22,8 @@ class MailboxOpener:
 
     @asynccontextmanager
     async def open(self, connection: ImapConnection, secret: bytes) -> AsyncIterator[ImapSession]:
-        """A session that is logged in. MailError; CredentialsRefused also for a lost key."""
+        """A connected session, logged in by its first command. MailError; CredentialsRefused also
+        for a lost key."""
         async with open_imap(
             connection,
             self._decrypt(secret),

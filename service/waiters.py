@@ -27,16 +27,30 @@ class Found:
     cursor: Cursor
 
 
-@dataclass(eq=False, slots=True)
-class Waiter:
-    """One client. `seen` is how far its looks have come, None before the first is done."""
+@dataclass(slots=True)
+class Place:
+    """How far a mailbox has been looked at, in how many rounds. All who have done their first look
+    share it, so that a round without news costs nothing for each of them."""
 
-    query: Query
-    is_single_look: bool = False
-    deadline: float = math.inf
-    took_part: bool = False
     seen: Cursor | None = None
     rounds: int = 0
+
+    def advance(self, seen: Cursor) -> None:
+        """A round has come to its end."""
+        self.seen = seen
+        self.rounds += 1
+
+
+@dataclass(eq=False, slots=True)
+class Waiter:
+    """One client; it has a `place` once its first look is done."""
+
+    query: Query
+    deadline: float = math.inf
+    is_single_look: bool = False
+    took_part: bool = False
+    place: Place | None = None
+    rounds_before: int = 0
     messages_seen: int = 0
     rejected_by: Counter[str] = field(default_factory=Counter)
     last_error: str | None = None
@@ -53,6 +67,22 @@ class Waiter:
             self.outcome = outcome
             self.answered.set()
 
+    @property
+    def seen(self) -> Cursor | None:
+        """How far its looks have come."""
+        return None if self.place is None else self.place.seen
+
+    @property
+    def rounds(self) -> int:
+        """How many looks have come to their end."""
+        return 0 if self.place is None else self.place.rounds - self.rounds_before
+
+    def follow(self, place: Place) -> None:
+        """The first look is done, in the round that has just advanced the place."""
+        if self.place is None:
+            self.place = place
+            self.rounds_before = place.rounds - 1
+
     def has_looked(self, uidvalidity: int) -> bool:
         """Whether only what is new is left to look at; a new UIDVALIDITY makes all of it new."""
         return self.seen is not None and self.seen.uidvalidity == uidvalidity
@@ -63,16 +93,20 @@ class Waiter:
         return cursor.uid if cursor is not None and cursor.uidvalidity == uidvalidity else None
 
 
-def round_criteria(waiters: Sequence[Waiter], uidvalidity: int, *, with_texts: bool) -> str:
-    """One SEARCH for all: what any of them may want, as narrow as one command can say it."""
-    alternatives = []
-    for waiter in waiters:
-        floor = waiter.floor(uidvalidity)
-        if waiter.has_looked(uidvalidity):
-            alternatives.append(new_mail_criteria(floor, None))
-        else:
-            alternatives.append(first_criteria(waiter.query, floor, with_texts=with_texts))
-    return any_of(alternatives) or _coarse_criteria(waiters, uidvalidity)
+def round_criteria(
+    newcomers: Sequence[Waiter], followed_uid: int | None, uidvalidity: int, *, with_texts: bool
+) -> str:
+    """One SEARCH for all: what any of them may want, as narrow as one command can say it.
+
+    `followed_uid` is the place of those whose first look is done; None without any.
+    """
+    alternatives = {
+        first_criteria(waiter.query, waiter.floor(uidvalidity), with_texts=with_texts)
+        for waiter in newcomers
+    }
+    if followed_uid is not None:
+        alternatives.add(new_mail_criteria(followed_uid, None))
+    return any_of(alternatives) or _coarse_criteria(newcomers, followed_uid, uidvalidity)
 
 
 def first_criteria(query: Query, after_uid: int | None, *, with_texts: bool) -> str:
@@ -82,19 +116,20 @@ def first_criteria(query: Query, after_uid: int | None, *, with_texts: bool) -> 
     return query_criteria(query, after_uid, with_texts=with_texts)
 
 
-def _coarse_criteria(waiters: Sequence[Waiter], uidvalidity: int) -> str:
-    floors = [waiter.floor(uidvalidity) for waiter in waiters]
-    days = [
-        waiter.query.since
-        for waiter, floor in zip(waiters, floors, strict=True)
-        if floor is None and waiter.query.since is not None
-    ]
-    known_floors = [floor for floor in floors if floor is not None]
-    if len(known_floors) + len(days) < len(waiters):
-        return EVERYTHING
-    alternatives = []
-    if known_floors:
-        alternatives.append(new_mail_criteria(min(known_floors), None))
+def _coarse_criteria(
+    newcomers: Sequence[Waiter], followed_uid: int | None, uidvalidity: int
+) -> str:
+    floors = [] if followed_uid is None else [followed_uid]
+    days = []
+    for waiter in newcomers:
+        floor, since = waiter.floor(uidvalidity), waiter.query.since
+        if floor is not None:
+            floors.append(floor)
+        elif since is not None:
+            days.append(since)
+        else:
+            return EVERYTHING
+    alternatives = [new_mail_criteria(min(floors), None)] if floors else []
     if days:
         alternatives.append(new_mail_criteria(None, min(days)))
     return any_of(alternatives) or EVERYTHING
@@ -104,7 +139,6 @@ class Look:
     """One pass over messages, for waiters who look in the same direction."""
 
     def __init__(self, waiters: Iterable[Waiter], uidvalidity: int) -> None:
-        self._uidvalidity = uidvalidity
         self._all = list(waiters)
         self._open = {waiter: waiter.floor(uidvalidity) or 0 for waiter in self._all}
         self._rejections: list[tuple[Waiter, tuple[str, ...]]] = []
@@ -136,14 +170,11 @@ class Look:
             del self._open[waiter]
             waiter.answer(found)
 
-    def conclude(self, seen_uid: int, unreadable: Sequence[str]) -> None:
-        """All messages were shown: keep the counts, and go on from here next time."""
-        seen = Cursor(self._uidvalidity, seen_uid)
+    def conclude(self, unreadable: Sequence[str]) -> None:
+        """The round has come to its end: what was seen counts."""
         for waiter, rejections in self._rejections:
             waiter.messages_seen += 1
             waiter.rejected_by.update(rejections)
-        for waiter in self._all:
-            waiter.rounds += 1
-            waiter.seen = seen
-            if unreadable:
+        if unreadable:
+            for waiter in self._all:
                 waiter.last_error = unreadable[-1]

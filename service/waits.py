@@ -24,12 +24,12 @@ from service.errors import (
     ServiceStopping,
     TooManyWaits,
 )
-from service.mail.imap import Finding, ImapSession
+from service.mail.imap import Finding, Folder, ImapSession
 from service.mail.lookup import Lookup, batches
 from service.model import Cursor, Limits, Query
 from service.opener import MailboxOpener
 from service.settings import Settings
-from service.waiters import Found, Look, Waiter, round_criteria
+from service.waiters import Found, Look, Place, Waiter, round_criteria
 
 log = logging.getLogger(__name__)
 
@@ -66,15 +66,12 @@ class Waits:
         free, ServiceStopping, CredentialsRefused.
         """
         patience_seconds = timeout_seconds or self._settings.imap_timeout_seconds
-        waiter = Waiter(query, is_single_look=timeout_seconds == 0)
-        self.refuse_if_full()
-        with _measured(waiter), self._slot(waiter), metrics.WAITS_IN_FLIGHT.track_inprogress():
-            with trio.move_on_after(min(patience_seconds, MAX_TIMEOUT_SECONDS)) as patience:
-                waiter.deadline = patience.deadline
-                with self._watch(access).joined_by(waiter):
-                    await waiter.answered.wait()
-            if isinstance(waiter.outcome, Exception):
-                raise waiter.outcome
+        deadline = trio.current_time() + min(patience_seconds, MAX_TIMEOUT_SECONDS)
+        waiter = Waiter(query, deadline, is_single_look=timeout_seconds == 0)
+        with self._waiting(waiter, access), trio.move_on_at(deadline):
+            await waiter.answered.wait()
+        if isinstance(waiter.outcome, Exception):
+            raise waiter.outcome
         return waiter
 
     def refuse_if_full(self) -> None:
@@ -90,13 +87,21 @@ class Waits:
             )
 
     @contextmanager
-    def _slot(self, waiter: Waiter) -> Iterator[None]:
+    def _waiting(self, waiter: Waiter, access: Access) -> Iterator[None]:
         """Nothing is awaited between the look for a free slot and its taking."""
+        self.refuse_if_full()
         self._slots.acquire_on_behalf_of_nowait(waiter)
+        metrics.WAITS_IN_FLIGHT.inc()
+        watch, began = self._watch(access), trio.current_time()
+        watch.join(waiter)
         try:
             yield
         finally:
+            watch.leave(waiter)
             self._slots.release_on_behalf_of(waiter)
+            metrics.WAITS_IN_FLIGHT.dec()
+            metrics.WAITS.labels(_outcome(waiter)).inc()
+            metrics.WAIT_SECONDS.observe(trio.current_time() - began)
 
     def _watch(self, access: Access) -> "_Watch":
         watch = self._watches.get(access.mailbox_id)
@@ -108,18 +113,13 @@ class Waits:
         return watch
 
 
-@contextmanager
-def _measured(waiter: Waiter) -> Iterator[None]:
-    began, outcome = trio.current_time(), "disconnected"
-    try:
-        yield
-        outcome = "found" if waiter.outcome else "timeout"
-    except MailroomError as error:
-        outcome = type(error).__name__
-        raise
-    finally:
-        metrics.WAITS.labels(outcome).inc()
-        metrics.WAIT_SECONDS.observe(trio.current_time() - began)
+def _outcome(waiter: Waiter) -> str:
+    if isinstance(waiter.outcome, Exception):
+        return type(waiter.outcome).__name__
+    if waiter.outcome is not None:
+        return "found"
+    is_over = waiter.answered.is_set() or trio.current_time() >= waiter.deadline
+    return "timeout" if is_over else "disconnected"
 
 
 class _Watch:
@@ -134,28 +134,30 @@ class _Watch:
         self._limits = Limits(settings.extract_max_bytes, settings.inline_image_max_bytes)
         self._nursery = nursery
         self._waiters: dict[Waiter, None] = {}
+        self._newcomers: dict[Waiter, None] = {}
+        self._place = Place()
         self._changed = trio.Event()
         self._round = trio.CancelScope()
         self._is_running = False
         self._due = -math.inf
 
-    @contextmanager
-    def joined_by(self, waiter: Waiter) -> Iterator[None]:
-        """The waiter takes part in the rounds that begin within the block."""
-        self._waiters[waiter] = None
+    def join(self, waiter: Waiter) -> None:
+        """Take part in the rounds that begin from now on."""
+        self._waiters[waiter] = self._newcomers[waiter] = None
         if self._is_urgent(waiter):
             self._due = -math.inf
         self._changed.set()
         if not self._is_running:
             self._is_running = True
             self._nursery.start_soon(self._run, name=f"watch {self.access.address}")
-        try:
-            yield
-        finally:
-            del self._waiters[waiter]
-            if not self._waiters:
-                self._round.cancel()  # nobody is interested any more
-                self._changed.set()
+
+    def leave(self, waiter: Waiter) -> None:
+        """Take part no longer; a round for nobody is broken off."""
+        del self._waiters[waiter]
+        self._newcomers.pop(waiter, None)
+        if not self._waiters:
+            self._round.cancel()
+            self._changed.set()
 
     def answer_all(self, outcome: MailroomError) -> None:
         """The same answer for everybody who waits here."""
@@ -177,60 +179,66 @@ class _Watch:
         self._is_running = False
 
     async def _hold_round(self) -> None:
-        waiters = list(self._waiters)
+        waiters, newcomers = list(self._waiters), list(self._newcomers)
         pause_seconds = self._interval_seconds
         with metrics.ROUND_SECONDS.time():
             try:
-                await self._look(waiters)
+                await self._look(waiters, newcomers)
             except MailError as error:
-                self._note(waiters, error)
+                self._note(error)
                 pause_seconds = max(pause_seconds, _asked_pause_seconds(error))
                 outcome = type(error).__name__
             except Exception as error:
                 log.exception("%s: a round failed; the next one follows", self.access.address)
-                self._note(waiters, error)
+                self._note(error)
                 outcome = "crash"
             else:
                 outcome = "ok"
         metrics.ROUNDS.labels(outcome).inc()
         self._due = trio.current_time() + pause_seconds
-        for waiter in waiters:
+        for waiter in newcomers:
             waiter.took_part = True
             if waiter.is_single_look:
                 waiter.answered.set()
-        if any(map(self._is_urgent, self._waiters)):
+        if any(map(self._is_urgent, self._newcomers)):
             self._due = -math.inf
 
-    def _note(self, waiters: Sequence[Waiter], error: Exception) -> None:
+    def _note(self, error: Exception) -> None:
         """Refused credentials end all waits; with other trouble the next round may succeed."""
-        for waiter in waiters:
+        for waiter in self._waiters:
             waiter.last_error = str(error) or type(error).__name__
             if isinstance(error, CredentialsRefused):
                 waiter.answer(error)
 
-    async def _look(self, waiters: Sequence[Waiter]) -> None:
+    async def _look(self, waiters: Sequence[Waiter], newcomers: Sequence[Waiter]) -> None:
         with trio.move_on_after(self._round_timeout_seconds) as self._round:
             async with self._opener.open(self.access.connection, self.access.secret) as session:
-                await self._look_over(session, waiters)
+                await self._look_over(session, waiters, newcomers)
             return
         if trio.current_time() >= self._round.deadline:
             raise ConnectionLost(f"a round was not done within {self._round_timeout_seconds:g} s")
 
-    async def _look_over(self, session: ImapSession, waiters: Sequence[Waiter]) -> None:
-        """Newcomers last: what they look back at may be long."""
-        with_texts = not session.searches_words
-        finding = await session.look_up(
-            lambda folder: round_criteria(waiters, folder.uidvalidity or 0, with_texts=with_texts)
-        )
-        uidvalidity = finding.uidvalidity
+    async def _look_over(
+        self, session: ImapSession, waiters: Sequence[Waiter], newcomers: Sequence[Waiter]
+    ) -> None:
+        seen, with_texts = self._place.seen, not session.searches_words
+
+        def choose(folder: Folder) -> str:
+            """Under a new UIDVALIDITY all are newcomers."""
+            uidvalidity = folder.uidvalidity or 0
+            if seen is None or seen.uidvalidity != uidvalidity:
+                return round_criteria(waiters, None, uidvalidity, with_texts=with_texts)
+            followed_uid = seen.uid if len(newcomers) < len(waiters) else None
+            return round_criteria(newcomers, followed_uid, uidvalidity, with_texts=with_texts)
+
+        finding = await session.look_up(choose)
         reading = _Reading(Lookup(session, self._limits), finding)
-        newest_first = [one for one in waiters if not one.query.is_earliest_first]
-        earliest_first = [one for one in waiters if one.query.is_earliest_first]
-        following = [one for one in earliest_first if one.has_looked(uidvalidity)]
-        newcomers = [one for one in earliest_first if not one.has_looked(uidvalidity)]
-        await reading.show(Look(following, uidvalidity), finding.uids)
-        await reading.show(Look(newest_first, uidvalidity), finding.uids[::-1])
-        await reading.show(Look(newcomers, uidvalidity), finding.uids)
+        if newcomers or reading.has_news(seen):
+            await reading.show_all(waiters)
+        self._place.advance(Cursor(finding.uidvalidity, finding.seen_uid))
+        for waiter in newcomers:
+            waiter.follow(self._place)
+            self._newcomers.pop(waiter, None)
 
 
 class _Reading:
@@ -240,7 +248,26 @@ class _Reading:
         self._lookup = lookup
         self._finding = finding
 
-    async def show(self, look: Look, uids: Sequence[int]) -> None:
+    def has_news(self, seen: Cursor | None) -> bool:
+        """Whether there is anything for those who have seen so much."""
+        if seen is None or seen.uidvalidity != self._finding.uidvalidity:
+            return True
+        return any(uid > seen.uid for uid in self._finding.uids)
+
+    async def show_all(self, waiters: Sequence[Waiter]) -> None:
+        """Newcomers last: what they look back at may be long."""
+        uidvalidity, uids = self._finding.uidvalidity, self._finding.uids
+        newest_first = [one for one in waiters if not one.query.is_earliest_first]
+        earliest_first = [one for one in waiters if one.query.is_earliest_first]
+        following = [one for one in earliest_first if one.has_looked(uidvalidity)]
+        looking_back = [one for one in earliest_first if not one.has_looked(uidvalidity)]
+        looks = [Look(group, uidvalidity) for group in (following, newest_first, looking_back)]
+        for look, order in zip(looks, (uids, uids[::-1], uids), strict=True):
+            await self._show(look, order)
+        for look in looks:
+            look.conclude(self._lookup.unreadable)
+
+    async def _show(self, look: Look, uids: Sequence[int]) -> None:
         """All messages, in the order of `uids`, until everybody has one."""
         for batch in batches([uid for uid in uids if uid > look.floor]):
             if look.is_over:
@@ -251,7 +278,6 @@ class _Reading:
                     cursor = Cursor(self._finding.uidvalidity, candidate.uid)
                     for message in await self._lookup.messages([candidate]):
                         look.give(takers, Found(message, cursor))
-        look.conclude(self._finding.seen_uid, self._lookup.unreadable)
 
 
 def _asked_pause_seconds(error: MailError) -> float:

@@ -14,7 +14,7 @@ from service.cli.common import (
     run_with_database,
 )
 from service.db import tokens
-from service.db.mailboxes import find_access
+from service.db.mailboxes import is_known
 from service.db.pool import Database
 
 
@@ -54,7 +54,7 @@ def create(
                 mailboxes=mailboxes or None,
                 expires_at=expires_at,
             )
-            unknown = [one for one in mailboxes if await find_access(conn, one) is None]
+            unknown = [one for one in mailboxes if not await is_known(conn, one)]
         return made, unknown
 
     made, unknown = run_with_database(load_settings(), work)

@@ -214,17 +214,12 @@ async def get_secret(conn: Connection, address: str) -> bytes:
     return secret
 
 
-async def find_access(conn: Connection, address: str) -> Access | None:
-    """How to read a mailbox, its address in any case; None if there is none."""
-    row = await conn.fetchrow(
-        "SELECT id, address, connection, secret FROM email_mailbox_config"
-        " WHERE lower(address) = lower($1) AND provider = 'imap'",
-        address,
+async def is_known(conn: Connection, address: str) -> bool:
+    """Whether there is a mailbox of this address, in any case."""
+    found = await conn.fetchval(
+        "SELECT 1 FROM email_mailbox_config WHERE lower(address) = lower($1)", address
     )
-    if row is None:
-        return None
-    connection = ImapConnection(**json.loads(row["connection"]))
-    return Access(row["id"], row["address"], connection, row["secret"])
+    return found is not None
 
 
 async def enable_mailbox(conn: Connection, address: str, *, enabled: bool) -> None:

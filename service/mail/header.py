@@ -60,7 +60,7 @@ def parse_header(raw: bytes) -> Header:
         subject=decode_value(first.get("subject", b"")) or None,
         sender=_sender(first.get("from", b"")),
         recipients=tuple(_recipients(fields)),
-        sent_at=parse_date(date),
+        sent_at=_parse_date(date),
         raw_date=clean(_plain(date)) or None,
         raw_from=first.get("from", b""),
         raw_date_bytes=date,
@@ -186,7 +186,7 @@ def _decoded(latin1: str) -> str:
     return decode_value(latin1.encode("latin-1"))
 
 
-def parse_date(raw: bytes) -> datetime | None:
+def _parse_date(raw: bytes) -> datetime | None:
     """The Date as an aware time; None if it cannot be, or says what nobody's clock says."""
     try:
         date = parsedate_to_datetime(raw.decode("latin-1"))

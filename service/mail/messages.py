@@ -4,7 +4,8 @@ The same plan and the same rendering as the intake's, so that both show the same
 named, never read.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
+from itertools import starmap
 
 from service.mail.codes import find_codes
 from service.mail.compose import compose
@@ -60,7 +61,7 @@ def _html(plan: Plan, texts: Mapping[str, bytes]) -> str | None:
 def _addresses(header: bytes) -> Addresses:
     found: dict[str, list[Address]] = {}
     for name, raw in parse_fields(header[:HEADER_MAX_BYTES], _NAMES):
-        found.setdefault(name, []).extend(_pairs(parse_addresses(raw)))
+        found.setdefault(name, []).extend(starmap(Address, parse_addresses(raw)))
     return Addresses(
         from_=tuple(found.get("from", ())),
         to=tuple(found.get("to", ())),
@@ -68,10 +69,6 @@ def _addresses(header: bytes) -> Addresses:
         bcc=tuple(found.get("bcc", ())),
         reply_to=tuple(found.get("reply-to", ())),
     )
-
-
-def _pairs(pairs: Iterable[tuple[str, str]]) -> Iterable[Address]:
-    return (Address(name, address) for name, address in pairs)
 
 
 def _enclosure(file: PlannedFile) -> Enclosure:

@@ -1,1 +1,1 @@
-"""The HTTP side: liveness, readiness and metrics."""
+"""The HTTP side: the API, its documentation, liveness, readiness and metrics."""

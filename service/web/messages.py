@@ -97,12 +97,12 @@ def create_messages_blueprint(gate: Gate, listings: Listings, waits: Waits) -> B
         if isinstance(waiter.outcome, Found):
             cursor = format_cursor(g.access, waiter.outcome.cursor)
             return _json(messages_json((waiter.outcome.message,), _imap_search(query), cursor))
-        raise await_timeout(g.access, waiter, timeout_seconds)
+        raise _await_timeout(g.access, waiter, timeout_seconds)
 
     return blueprint
 
 
-def await_timeout(access: Access, waiter: Waiter, timeout_seconds: float) -> Problem:
+def _await_timeout(access: Access, waiter: Waiter, timeout_seconds: float) -> Problem:
     """Why there was no match, as far as it can be known."""
     names = _filter_names(waiter.query)
     members = {

@@ -8,7 +8,7 @@ import pytest
 from service.errors import CredentialsRefused, ServiceStopping
 from service.mail.matching import Envelope
 from service.model import Cursor, Message, Query
-from service.waiters import Found, Look, Waiter, first_criteria, round_criteria
+from service.waiters import Found, Look, Place, Waiter, first_criteria, round_criteria
 
 FOUND = Found(cast(Message, None), Cursor(7, 1))
 NOON = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)
@@ -22,8 +22,8 @@ def envelope(uid: int, subject: str = "hello", *, received_at: datetime = NOON) 
 
 def waiter(seen_uid: int | None = None, **query: object) -> Waiter:
     """One that has seen all up to `seen_uid`."""
-    seen = None if seen_uid is None else Cursor(VALIDITY, seen_uid)
-    return Waiter(Query(**query), seen=seen)  # type: ignore[arg-type]
+    place = None if seen_uid is None else Place(Cursor(VALIDITY, seen_uid))
+    return Waiter(Query(**query), place=place)  # type: ignore[arg-type]
 
 
 def take(look: Look, one: Envelope) -> list[Waiter]:
@@ -34,7 +34,11 @@ def take(look: Look, one: Envelope) -> list[Waiter]:
 
 
 def criteria(*waiters: Waiter, with_texts: bool = True, uidvalidity: int = VALIDITY) -> str:
-    return round_criteria(waiters, uidvalidity, with_texts=with_texts)
+    """Of those who follow any is as good as all: they share their place."""
+    newcomers = [one for one in waiters if not one.has_looked(uidvalidity)]
+    followed = [one.seen.uid for one in waiters if one.seen and one not in newcomers]
+    followed_uid = followed[0] if followed else None
+    return round_criteria(newcomers, followed_uid, uidvalidity, with_texts=with_texts)
 
 
 def test_a_message_is_for_everybody_whose_filters_it_passes() -> None:
@@ -94,15 +98,26 @@ def test_a_whole_look_counts_what_was_seen_and_which_filters_turned_it_away() ->
     take(look, envelope(1, "hello"))
     take(look, envelope(2, "invoice", received_at=NOON - timedelta(seconds=1)))
     take(look, envelope(3, "other", received_at=NOON - timedelta(seconds=1)))
-    look.conclude(3, [])
-    assert (one.seen, one.rounds, one.messages_seen) == (Cursor(VALIDITY, 3), 1, 3)
+    look.conclude([])
+    assert one.messages_seen == 3
     assert one.rejected_by == {"subject": 2, "since": 2}
     assert one.last_error is None
 
 
+def test_all_whose_first_look_is_done_share_their_place() -> None:
+    place, first, second = Place(), waiter(), waiter()
+    place.advance(Cursor(VALIDITY, 3))
+    first.follow(place)
+    place.advance(Cursor(VALIDITY, 5))
+    first.follow(place)
+    second.follow(place)
+    assert (first.seen, first.rounds) == (Cursor(VALIDITY, 5), 2)
+    assert (second.seen, second.rounds) == (Cursor(VALIDITY, 5), 1)
+
+
 def test_a_message_that_could_not_be_read_is_named() -> None:
     one = waiter()
-    Look([one], VALIDITY).conclude(9, ["message 8 cannot be read: NO", "message 9 ...: BAD"])
+    Look([one], VALIDITY).conclude(["message 8 cannot be read: NO", "message 9 ...: BAD"])
     assert one.last_error == "message 9 ...: BAD"
 
 
