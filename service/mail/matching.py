@@ -49,10 +49,12 @@ def fold(text: str) -> str:
 class Matcher:
     """A query, ready to be compared."""
 
+    __slots__ = ("_since", "_texts")  # there is one for each client that waits
+
     def __init__(self, query: Query) -> None:
         self._since = query.since
         texts = (query.subject, query.sender, query.recipient)
-        self._texts = [fold(_TABS.sub(" ", text or "")) for text in texts]
+        self._texts = tuple(fold(_TABS.sub(" ", text or "")) for text in texts)
 
     def rejections(self, envelope: Envelope) -> tuple[str, ...]:
         """The names of the filters that turn the message away; none: it matches."""
