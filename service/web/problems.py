@@ -202,9 +202,9 @@ def problem_response(problem: Problem) -> Response:
 def problem_of(error: MailroomError) -> Problem:
     """The problem that one of the errors in `KNOWN_ERRORS` is."""
     kind = next(kind for known, kind in KNOWN_ERRORS.items() if isinstance(error, known))
-    detail = f"{error}."[:1].upper() + f"{error}."[1:]
+    sentence = f"{error}."
     headers = {"Retry-After": str(RETRY_AFTER_SECONDS)} if kind.status == 503 else {}
-    return Problem(kind, detail, headers=headers)
+    return Problem(kind, sentence[:1].upper() + sentence[1:], headers=headers)
 
 
 def invalid_request(parameter: str, reason: str) -> Problem:
