@@ -79,7 +79,7 @@ class Round:
     async def _open(self) -> list[int]:
         """EXAMINE and SEARCH; a cursor counts only under the UIDVALIDITY it was made with."""
         folder = await self._session.examine()
-        self._uidvalidity = folder.uidvalidity or 0
+        self._uidvalidity = folder.uidvalidity
         cursor, since = self._claim.cursor, self._claim.ingest_since
         if cursor is not None and cursor.uidvalidity == self._uidvalidity != 0:
             self._cursor_uid = cursor.uid

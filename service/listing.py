@@ -59,7 +59,9 @@ class Listings:
             await page.fill(uids if query.is_earliest_first else uids[::-1])
         go_on = page.is_full and query.is_earliest_first
         seen_uid = int(page.messages[-1].email_id) if go_on else finding.seen_uid
-        return Listing(page.messages, finding.criteria, Cursor(finding.uidvalidity, seen_uid))
+        return Listing(
+            page.messages, finding.criteria, Cursor(finding.folder.uidvalidity, seen_uid)
+        )
 
     async def show(self, access: Access, uid: int) -> Listing:
         """One message by its UID; none if it is not there."""
@@ -68,7 +70,7 @@ class Listings:
             lookup = Lookup(session, self._limits)
             candidates = await lookup.candidates([uid])
             messages = await lookup.messages(candidates)
-        return Listing(messages, f"UID {uid}", Cursor(folder.uidvalidity or 0, uid))
+        return Listing(messages, f"UID {uid}", Cursor(folder.uidvalidity, uid))
 
     @asynccontextmanager
     async def _open(self, access: Access) -> AsyncIterator[ImapSession]:

@@ -31,5 +31,9 @@ WAIT_SECONDS = Histogram(
     "Duration of waits",
     buckets=(0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 60, 120),
 )
-ROUNDS = Counter("mailroom_rounds", "Rounds for waiting clients by how they ended", ["outcome"])
+ROUNDS = Counter(
+    "mailroom_rounds",
+    "Rounds for waiting clients by how they ended",
+    ["outcome"],  # ok, broken_off (nobody waited any more), crash, or the name of an error
+)
 ROUND_SECONDS = Histogram("mailroom_round_seconds", "Duration of rounds for waiting clients")

@@ -35,9 +35,11 @@ class Place:
     seen: Cursor | None = None
     rounds: int = 0
 
-    def advance(self, seen: Cursor) -> None:
-        """A round has come to its end."""
-        self.seen = seen
+    def advance(self, uidvalidity: int, seen_uid: int) -> None:
+        """A round has come to its end; a server that does not say how far sends nobody back."""
+        if self.seen is not None and self.seen.uidvalidity == uidvalidity:
+            seen_uid = max(seen_uid, self.seen.uid)
+        self.seen = Cursor(uidvalidity, seen_uid)
         self.rounds += 1
 
 
@@ -141,7 +143,7 @@ class Look:
     def __init__(self, waiters: Iterable[Waiter], uidvalidity: int) -> None:
         self._all = list(waiters)
         self._open = {waiter: waiter.floor(uidvalidity) or 0 for waiter in self._all}
-        self._rejections: list[tuple[Waiter, tuple[str, ...]]] = []
+        self._shown: Counter[tuple[Waiter, tuple[str, ...]]] = Counter()
 
     @property
     def is_over(self) -> bool:
@@ -161,7 +163,7 @@ class Look:
                 rejections = waiter.matcher.rejections(envelope)
                 if not rejections:
                     takers.append(waiter)
-                self._rejections.append((waiter, rejections))
+                self._shown[waiter, rejections] += 1
         return takers
 
     def give(self, takers: Iterable[Waiter], found: Found) -> None:
@@ -172,9 +174,9 @@ class Look:
 
     def conclude(self, unreadable: Sequence[str]) -> None:
         """The round has come to its end: what was seen counts."""
-        for waiter, rejections in self._rejections:
-            waiter.messages_seen += 1
-            waiter.rejected_by.update(rejections)
+        for (waiter, rejections), times in self._shown.items():
+            waiter.messages_seen += times
+            waiter.rejected_by.update(dict.fromkeys(rejections, times))
         if unreadable:
             for waiter in self._all:
                 waiter.last_error = unreadable[-1]

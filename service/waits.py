@@ -62,8 +62,8 @@ class Waits:
     async def wait(self, access: Access, query: Query, timeout_seconds: float) -> Waiter:
         """Wait for a match; the waiter's `outcome` is what was found, None without a match in time.
 
-        A time-out of 0 is one look, however long it takes. TooManyWaits at once when no slot is
-        free, ServiceStopping, CredentialsRefused.
+        A time-out of 0 is one look, for which the server has its usual time. TooManyWaits at once
+        when no slot is free, ServiceStopping, CredentialsRefused.
         """
         patience_seconds = timeout_seconds or self._settings.imap_timeout_seconds
         deadline = trio.current_time() + min(patience_seconds, MAX_TIMEOUT_SECONDS)
@@ -90,9 +90,9 @@ class Waits:
     def _waiting(self, waiter: Waiter, access: Access) -> Iterator[None]:
         """Nothing is awaited between the look for a free slot and its taking."""
         self.refuse_if_full()
+        watch, began = self._watch(access), trio.current_time()
         self._slots.acquire_on_behalf_of_nowait(waiter)
         metrics.WAITS_IN_FLIGHT.inc()
-        watch, began = self._watch(access), trio.current_time()
         watch.join(waiter)
         try:
             yield
@@ -140,12 +140,15 @@ class _Watch:
         self._round = trio.CancelScope()
         self._is_running = False
         self._due = -math.inf
+        self._not_before = -math.inf  # what the server asked for, when it pleaded its load
+        self._last_error: str | None = None
 
     def join(self, waiter: Waiter) -> None:
         """Take part in the rounds that begin from now on."""
+        waiter.last_error = self._last_error
         self._waiters[waiter] = self._newcomers[waiter] = None
         if self._is_urgent(waiter):
-            self._due = -math.inf
+            self._due = self._not_before
         self._changed.set()
         if not self._is_running:
             self._is_running = True
@@ -180,33 +183,36 @@ class _Watch:
 
     async def _hold_round(self) -> None:
         waiters, newcomers = list(self._waiters), list(self._newcomers)
-        pause_seconds = self._interval_seconds
         with metrics.ROUND_SECONDS.time():
             try:
                 await self._look(waiters, newcomers)
             except MailError as error:
                 self._note(error)
-                pause_seconds = max(pause_seconds, _asked_pause_seconds(error))
                 outcome = type(error).__name__
             except Exception as error:
                 log.exception("%s: a round failed; the next one follows", self.access.address)
                 self._note(error)
                 outcome = "crash"
             else:
-                outcome = "ok"
+                self._last_error = None
+                is_whole = all(waiter.outcome for waiter in waiters)
+                outcome = "ok" if is_whole or not self._round.cancel_called else "broken_off"
         metrics.ROUNDS.labels(outcome).inc()
-        self._due = trio.current_time() + pause_seconds
+        self._due = max(trio.current_time() + self._interval_seconds, self._not_before)
         for waiter in newcomers:
             waiter.took_part = True
             if waiter.is_single_look:
                 waiter.answered.set()
         if any(map(self._is_urgent, self._newcomers)):
-            self._due = -math.inf
+            self._due = self._not_before
 
     def _note(self, error: Exception) -> None:
         """Refused credentials end all waits; with other trouble the next round may succeed."""
+        self._last_error = str(error) or type(error).__name__
+        if isinstance(error, MailboxThrottled) and error.retry_after_seconds is not None:
+            self._not_before = trio.current_time() + error.retry_after_seconds
         for waiter in self._waiters:
-            waiter.last_error = str(error) or type(error).__name__
+            waiter.last_error = self._last_error
             if isinstance(error, CredentialsRefused):
                 waiter.answer(error)
 
@@ -225,7 +231,7 @@ class _Watch:
 
         def choose(folder: Folder) -> str:
             """Under a new UIDVALIDITY all are newcomers."""
-            uidvalidity = folder.uidvalidity or 0
+            uidvalidity = folder.uidvalidity
             if seen is None or seen.uidvalidity != uidvalidity:
                 return round_criteria(waiters, None, uidvalidity, with_texts=with_texts)
             followed_uid = seen.uid if len(newcomers) < len(waiters) else None
@@ -235,7 +241,7 @@ class _Watch:
         reading = _Reading(Lookup(session, self._limits), finding)
         if newcomers or reading.has_news(seen):
             await reading.show_all(waiters)
-        self._place.advance(Cursor(finding.uidvalidity, finding.seen_uid))
+        self._place.advance(finding.folder.uidvalidity, finding.seen_uid)
         for waiter in newcomers:
             waiter.follow(self._place)
             self._newcomers.pop(waiter, None)
@@ -247,16 +253,17 @@ class _Reading:
     def __init__(self, lookup: Lookup, finding: Finding) -> None:
         self._lookup = lookup
         self._finding = finding
+        self._uidvalidity = finding.folder.uidvalidity
 
     def has_news(self, seen: Cursor | None) -> bool:
         """Whether there is anything for those who have seen so much."""
-        if seen is None or seen.uidvalidity != self._finding.uidvalidity:
+        if seen is None or seen.uidvalidity != self._uidvalidity:
             return True
         return any(uid > seen.uid for uid in self._finding.uids)
 
     async def show_all(self, waiters: Sequence[Waiter]) -> None:
         """Newcomers last: what they look back at may be long."""
-        uidvalidity, uids = self._finding.uidvalidity, self._finding.uids
+        uidvalidity, uids = self._uidvalidity, self._finding.uids
         newest_first = [one for one in waiters if not one.query.is_earliest_first]
         earliest_first = [one for one in waiters if one.query.is_earliest_first]
         following = [one for one in earliest_first if one.has_looked(uidvalidity)]
@@ -275,11 +282,6 @@ class _Reading:
             for candidate in await self._lookup.candidates(batch):
                 await trio.lowlevel.checkpoint()  # many waiters take their time
                 if takers := look.show(candidate.envelope):
-                    cursor = Cursor(self._finding.uidvalidity, candidate.uid)
+                    cursor = Cursor(self._uidvalidity, candidate.uid)
                     for message in await self._lookup.messages([candidate]):
                         look.give(takers, Found(message, cursor))
-
-
-def _asked_pause_seconds(error: MailError) -> float:
-    asked = error.retry_after_seconds if isinstance(error, MailboxThrottled) else None
-    return asked or 0

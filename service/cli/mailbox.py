@@ -256,7 +256,7 @@ async def _try_steps(
         step = "folder"
         folder = await session.examine()
         _passed(step, f"{connection.folder}: {folder.exists} messages")
-        if folder.uidvalidity is None:
+        if not folder.uidvalidity:
             click.echo("  warn  folder    no UIDVALIDITY: each poll reads from the beginning")
         step = "search"
         uids = await session.search_new(after_uid=None, since=since)

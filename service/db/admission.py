@@ -98,8 +98,9 @@ async def admit(
     )
     if row is None or not hmac.compare_digest(row["token_sha256"], digest):
         return None
-    # A refused one may have been overtaken by the first request ever, which it cannot see.
-    ahead_seconds = PERIOD_SECONDS if row["ahead_seconds"] is None else row["ahead_seconds"]
+    ahead_seconds = row["ahead_seconds"] or 0.0
+    if not row["is_granted"] and ahead_seconds <= PERIOD_SECONDS - interval_seconds:
+        ahead_seconds = PERIOD_SECONDS  # what refused it is younger than what the statement sees
     mailboxes = row["mailboxes"]
     return Admission(
         token_name=row["name"],
@@ -117,7 +118,8 @@ def decide_allowance(is_granted: bool, ahead_seconds: float, limit: int) -> Allo
     return Allowance(
         is_granted=is_granted,
         limit=limit,
-        remaining=max(0, math.floor((PERIOD_SECONDS - ahead_seconds) / interval_seconds)),
+        # PostgreSQL counts in microseconds.
+        remaining=max(0, math.floor((PERIOD_SECONDS - ahead_seconds) / interval_seconds + 1e-3)),
         reset_seconds=math.ceil(ahead_seconds),
         retry_after_seconds=max(1, math.ceil(wait_seconds)),
     )

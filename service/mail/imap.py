@@ -61,11 +61,11 @@ _ENDING = trio.CapacityLimiter(math.inf)
 
 @dataclass(frozen=True, slots=True)
 class Folder:
-    """What EXAMINE said; `uidvalidity` and `uidnext` are None when the server gives none."""
+    """What EXAMINE said; `uidvalidity` and `uidnext` are 0 when the server gives none."""
 
     exists: int
-    uidvalidity: int | None
-    uidnext: int | None
+    uidvalidity: int
+    uidnext: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +75,6 @@ class Finding:
     folder: Folder
     criteria: str
     uids: list[int]
-
-    @property
-    def uidvalidity(self) -> int:
-        """0 when the server does not give one."""
-        return self.folder.uidvalidity or 0
 
     @property
     def seen_uid(self) -> int:
@@ -272,7 +267,7 @@ class ImapSession:
         uidvalidity = answer.get("UIDVALIDITY") or 0
         known = 0 < uidvalidity <= MAX_UIDVALIDITY
         return Folder(
-            answer.get("EXISTS") or 0, uidvalidity if known else None, answer.get("UIDNEXT") or None
+            answer.get("EXISTS") or 0, uidvalidity if known else 0, answer.get("UIDNEXT") or 0
         )
 
     def _folder_names(self) -> str:
@@ -403,6 +398,8 @@ class ImapSession:
         """Run one blocking step under its deadline, errors mapped to ours."""
         refuse_inside_transaction(f"an IMAP command to {self._connection.host}")
         limit_seconds = self._timeout_seconds * STEP_TIMEOUT_FACTOR
+        if self._password is not None:  # TLS and login come with it
+            limit_seconds *= 2
 
         def step() -> T:
             self._begin()

@@ -93,7 +93,7 @@ class Lookup:
                 self._leave_out(group[0].uid, error)
                 return []
             return [message for one in group for message in await self._read_messages([one])]
-        if sum(map(_build_bytes, group)) <= SMALL_BYTES:
+        if sum(_build_bytes(one, texts[one.uid]) for one in group) <= SMALL_BYTES:
             return self._readable(_build_all(group, texts))
         return self._readable(await self._session.compute(_build_all, group, texts))
 
@@ -124,8 +124,8 @@ def _text_bytes(planned: Planned) -> int:
     return sum(min(text.read_bytes, text.part.size_bytes) for text in planned.plan.texts)
 
 
-def _build_bytes(planned: Planned) -> int:
-    return len(planned.overview.header) + _text_bytes(planned)
+def _build_bytes(planned: Planned, texts: Mapping[str, bytes]) -> int:
+    return len(planned.overview.header) + sum(map(len, texts.values()))
 
 
 def _build_all(

@@ -5,6 +5,7 @@ and what is put on the wire only has to name no message too few.
 """
 
 import re
+import unicodedata
 from collections.abc import Iterable
 from datetime import date, datetime, timedelta, timezone
 
@@ -15,6 +16,8 @@ _EARLIEST_YEAR = 1970
 _MAX_UID = 2**32 - 1
 _MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"]
 _PRINTABLE_ASCII = re.compile(r"[ -~]+")
+# What stands between a name and its address is written in many ways.
+_ADDRESS_ASCII = re.compile(r"[^\x00-\x20\x7f-\U0010ffff\"<>(),;:]+")
 # Servers take command lines of 8,000 octets and more (RFC 2683 section 3.2.1.5).
 MAX_CRITERIA_CHARS = 4000
 MAX_ALTERNATIVES = 20
@@ -45,8 +48,9 @@ def query_criteria(query: Query, after_uid: int | None, *, with_texts: bool) -> 
     """
     criteria = []
     if with_texts and after_uid is None:
-        texts = {"SUBJECT": query.subject, "FROM": query.sender, "TO": query.recipient}
-        criteria += [_text(key, text) for key, text in texts.items() if text]
+        criteria.append(_text("SUBJECT", query.subject, _PRINTABLE_ASCII))
+        criteria.append(_text("FROM", query.sender, _ADDRESS_ASCII))
+        criteria.append(_text("TO", query.recipient, _ADDRESS_ASCII))
     criteria.append(_since(query.since))
     if after_uid is not None:
         criteria.append(_beyond(after_uid))
@@ -89,9 +93,10 @@ def _since(since: datetime | None) -> str:
     return f"SINCE {day.day:02}-{_MONTHS[day.month - 1]}-{day.year:04}"
 
 
-def _text(key: str, text: str) -> str:
+def _text(key: str, text: str | None, run: re.Pattern[str]) -> str:
     """The longest run of ASCII in the text, quoted: other characters need a CHARSET, which many
     servers refuse (BADCHARSET)."""
-    longest = max(_PRINTABLE_ASCII.findall(text), key=len, default="").strip()
+    composed = unicodedata.normalize("NFC", text or "")
+    longest = max(run.findall(composed), key=len, default="").strip()
     quoted = longest.replace("\\", "\\\\").replace('"', '\\"')
     return f'{key} "{quoted}"' if longest else ""

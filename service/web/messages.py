@@ -35,6 +35,8 @@ from service.web.schemas import (
     messages_json,
 )
 
+ACCOUNT_PATH = "/api/v1/email/account/<mailbox>"
+AWAIT_PATH = "/messages:await"
 MAX_UID = 2**32 - 1
 
 _COMMON = (
@@ -51,7 +53,7 @@ _COMMON = (
 
 def create_messages_blueprint(gate: Gate, listings: Listings, waits: Waits) -> Blueprint:
     """The three routes, behind the gate."""
-    blueprint = Blueprint("messages", __name__, url_prefix="/api/v1/email/account/<mailbox>")
+    blueprint = Blueprint("messages", __name__, url_prefix=ACCOUNT_PATH)
     gate.guard_mailboxes(blueprint, MESSAGES_INDEX)
 
     @blueprint.get("/messages")
@@ -80,7 +82,7 @@ def create_messages_blueprint(gate: Gate, listings: Listings, waits: Waits) -> B
                 return _listed(listing)
         raise Problem(NOT_FOUND, f"There is no message {email_id} in {g.access.address}.")
 
-    @blueprint.get("/messages:await")
+    @blueprint.get(AWAIT_PATH)
     @answers_problems(*_COMMON, AWAIT_TIMEOUT, AWAIT_OVERLOADED, SHUTTING_DOWN)
     @document_response(MessagesAnswer)
     @validate_querystring(AwaitQuery)
@@ -120,7 +122,7 @@ def _await_timeout(access: Access, waiter: Waiter, timeout_seconds: float) -> Pr
 
 def _explain(waiter: Waiter) -> list[str]:
     sentences = []
-    if waiter.messages_seen:
+    if waiter.rejected_by:
         turned_away = ", ".join(f"{name} {n}" for name, n in waiter.rejected_by.items())
         sentences.append(f"{waiter.messages_seen} seen, turned away by: {turned_away}.")
     if not waiter.rounds:

@@ -10,9 +10,10 @@ from hypercorn.typing import ASGIReceiveCallable, ASGISendCallable, HTTPScope, S
 from service import metrics
 from service.errors import ServiceStopping, TooManyWaits
 from service.waits import Waits
+from service.web.messages import ACCOUNT_PATH, AWAIT_PATH
 from service.web.problems import CONTENT_TYPE, Problem, problem_document, problem_of
 
-AWAIT_ROUTE = "/api/v1/email/account/<mailbox>/messages:await"
+AWAIT_ROUTE = ACCOUNT_PATH + AWAIT_PATH
 _PREFIX, _SUFFIX = AWAIT_ROUTE.split("<mailbox>")
 
 AsgiApp = Callable[[Scope, ASGIReceiveCallable, ASGISendCallable], Awaitable[None]]

@@ -152,7 +152,6 @@ KNOWN_ERRORS: dict[type[MailroomError], ProblemType] = {
     MailError: MAILBOX_UNAVAILABLE,
     TooManyWaits: AWAIT_OVERLOADED,
     ServiceStopping: SHUTTING_DOWN,
-    DatabaseUnreachable: DATABASE_UNAVAILABLE,
 }
 
 
@@ -226,6 +225,13 @@ def register_problems(app: QuartTrio) -> None:
     async def trouble(error: MailroomError) -> Response:
         return problem_response(problem_of(error))
 
+    async def database_away(error: DatabaseUnreachable) -> Response:
+        """PostgreSQL's own words name hosts and roles: they are for the log."""
+        log.warning("%s %s: %s", request.method, request.path, error)
+        headers = {"Retry-After": str(RETRY_AFTER_SECONDS)}
+        problem = Problem(DATABASE_UNAVAILABLE, DATABASE_UNAVAILABLE.meaning, headers=headers)
+        return problem_response(problem)
+
     async def wrong_parameters(error: RequestSchemaValidationError) -> Response:
         return problem_response(_invalid(_parameter_errors(error.validation_error)))
 
@@ -244,6 +250,7 @@ def register_problems(app: QuartTrio) -> None:
     app.register_error_handler(Problem, known)
     for known_error in KNOWN_ERRORS:
         app.register_error_handler(known_error, trouble)
+    app.register_error_handler(DatabaseUnreachable, database_away)
     app.register_error_handler(RequestSchemaValidationError, wrong_parameters)
     app.register_error_handler(HTTPException, http_error)
     app.register_error_handler(Exception, crash)

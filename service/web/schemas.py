@@ -63,7 +63,7 @@ Since = Annotated[
     AfterValidator(_check_instant),
     WithJsonSchema({"type": "string", "format": "date-time"}),
 ]
-After = Annotated[str, Field(pattern=r"^[0-9]{1,18}\.[0-9]{1,18}\.[0-9]{1,10}$")]
+After = Annotated[str, Field(pattern=r"^[0-9]{1,19}\.[0-9]{1,19}\.[0-9]{1,10}$")]
 
 
 class MessageFilters(BaseModel):

@@ -1,12 +1,14 @@
 """Serving the app inside the supervisor's nursery, and what hypercorn and Quart need help with."""
 
 import logging
+import math
 from collections.abc import Awaitable, Callable
 from urllib.parse import urlsplit
 
 import hypercorn.trio.run
 import trio
 from hypercorn.config import Config
+from hypercorn.events import Closed, Event, RawData
 from hypercorn.trio.tcp_server import TCPServer
 from hypercorn.typing import (
     ASGIFramework,
@@ -23,21 +25,34 @@ from service.errors import SettingsError
 log = logging.getLogger(__name__)
 
 GRACEFUL_TIMEOUT_SECONDS = 2
+SEND_TIMEOUT_SECONDS = 30
 # Clients come in larger crowds than hypercorn's 100.
 BACKLOG = 4096
 PIECE_BYTES = 64 * 1024
 
 
 class _Connection(TCPServer):
-    """hypercorn's, but for three faults: it keeps what its client has closed until the idle
-    time-out is over, it closes in one task while another one sends, and what then fails ends the
-    whole process."""
+    """hypercorn's, but for four faults: it keeps what its client has closed until the idle time-out
+    is over, waits for ever for one that does not read, closes in one task while another one sends,
+    and what then fails ends the whole process."""
 
     async def run(self) -> None:
         try:
             await super().run()
         except* Exception as group:
             log.warning("an HTTP connection broke: %r", group.exceptions[0])
+
+    async def protocol_send(self, event: Event) -> None:
+        """A client that does not read has its time, and then is gone."""
+        if not isinstance(event, RawData):
+            await super().protocol_send(event)
+            return
+        try:
+            async with self.send_lock:
+                with trio.fail_after(SEND_TIMEOUT_SECONDS):
+                    await self.stream.send_all(event.data)
+        except (trio.TooSlowError, trio.BrokenResourceError, trio.ClosedResourceError):
+            await self.protocol.handle(Closed())
 
     async def _close(self) -> None:
         async with self.send_lock:
@@ -91,7 +106,8 @@ def _with_whole_answers(app: QuartTrio) -> ASGIFramework:
             body, is_last = held + event.get("body", b""), not event.get("more_body")
             held = b"" if is_last or len(body) > PIECE_BYTES else body
             if not held:
-                with trio.CancelScope(shield=is_last):
+                with trio.move_on_after(GRACEFUL_TIMEOUT_SECONDS if is_last else math.inf) as last:
+                    last.shield = is_last
                     await send(_body_event(body, is_last))
 
         await app(_with_readable_path(scope), receive, send_whole)

@@ -75,21 +75,33 @@ async def test_keys_do_not_share(db: Database, tokens: list[str]) -> None:
 async def test_of_many_at_once_exactly_the_limit_is_granted(
     db: Database, tokens: list[str], limit: int
 ) -> None:
-    granted = []
+    await take(db, tokens[0], limit)
+    await let_time_pass(db, 3600)
+    allowances = []
 
     async def ask_once() -> None:
-        granted.append((await take(db, tokens[0], limit=limit)).is_granted)
+        allowances.append(await take(db, tokens[0], limit))
 
     async with trio.open_nursery() as nursery:
         for _ in range(40):
             nursery.start_soon(ask_once)
-    assert granted.count(True) == limit
+    assert [one.is_granted for one in allowances].count(True) == limit
+    refused = [one for one in allowances if not one.is_granted]
+    assert {one.remaining for one in refused} == {0}
+    assert all(60 - 60 / limit <= one.reset_seconds <= 60 for one in refused)
 
 
 async def test_a_lower_limit_holds_at_once(db: Database, tokens: list[str]) -> None:
     for _ in range(5):
         await take(db, tokens[0], limit=100)
     assert (await take(db, tokens[0], limit=30)).remaining == 27
+
+
+@pytest.mark.parametrize("limit", [1, 7, 30, 59, 6000])
+async def test_the_first_request_leaves_all_but_one(
+    db: Database, tokens: list[str], limit: int
+) -> None:
+    assert (await take(db, tokens[0], limit)).remaining == limit - 1
 
 
 def test_the_next_request_is_never_said_to_be_possible_before_it_is() -> None:

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -637,6 +638,18 @@ def test_a_thousand_connections_that_break_off_break_nothing_else(api: Api) -> N
             if number % 5 == 0:
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     assert api.replica.process.poll() is None
+
+
+def test_a_client_that_does_not_read_does_not_keep_the_service_from_ending(
+    database_url: str, tmp_path: Path
+) -> None:
+    """More is asked for than the buffers of a connection take."""
+    request = b"GET /docs/assets/swagger-ui-bundle.js HTTP/1.1\r\nHost: a\r\n\r\n"
+    asset = {"route": "/docs/assets/<name>", "status": "200"}
+    with open_api(tmp_path, database_url) as api, connect(api) as sock:
+        sock.sendall(20 * request)
+        wait_until(lambda: api.metric("mailroom_http_requests_total", **asset) > 0)
+        assert api.replica.stop(seconds=10) == 0
 
 
 def test_a_connection_that_its_client_has_closed_is_gone_at_once(api: Api) -> None:

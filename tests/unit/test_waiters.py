@@ -106,13 +106,22 @@ def test_a_whole_look_counts_what_was_seen_and_which_filters_turned_it_away() ->
 
 def test_all_whose_first_look_is_done_share_their_place() -> None:
     place, first, second = Place(), waiter(), waiter()
-    place.advance(Cursor(VALIDITY, 3))
+    place.advance(VALIDITY, 3)
     first.follow(place)
-    place.advance(Cursor(VALIDITY, 5))
+    place.advance(VALIDITY, 5)
     first.follow(place)
     second.follow(place)
     assert (first.seen, first.rounds) == (Cursor(VALIDITY, 5), 2)
     assert (second.seen, second.rounds) == (Cursor(VALIDITY, 5), 1)
+
+
+def test_a_place_goes_back_under_a_new_uidvalidity_only() -> None:
+    place = Place()
+    place.advance(VALIDITY, 5)
+    place.advance(VALIDITY, 0)
+    assert place.seen == Cursor(VALIDITY, 5)
+    place.advance(VALIDITY + 1, 2)
+    assert place.seen == Cursor(VALIDITY + 1, 2)
 
 
 def test_a_message_that_could_not_be_read_is_named() -> None:
