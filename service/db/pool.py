@@ -212,12 +212,9 @@ class Database:
 
 async def _fetchrow(pool: Any, query: str, args: Sequence[object]) -> Any:
     """Run by asyncio: triopg would go back and forth for each of these three steps."""
-    asyncpg_pool = pool._asyncpg_pool
-    conn = await asyncpg_pool.acquire()
-    try:
+    # The time-out is for the acquisition, and again for the release.
+    async with pool._asyncpg_pool.acquire(timeout=CONNECT_TIMEOUT_SECONDS) as conn:
         return await conn.fetchrow(query, *args)
-    finally:
-        await asyncpg_pool.release(conn, timeout=END_TIMEOUT_SECONDS)
 
 
 @asynccontextmanager
