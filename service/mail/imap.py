@@ -163,7 +163,7 @@ class ImapSession:
         return await self._step(self._secure)
 
     def login_with_next_step(self, password: str) -> None:
-        """TLS and login are done in the thread of the first command, not in one of their own."""
+        """TLS and login are done with the first command: in its thread, and in its time."""
         self._password = password
 
     def _begin(self) -> None:
@@ -398,8 +398,6 @@ class ImapSession:
         """Run one blocking step under its deadline, errors mapped to ours."""
         refuse_inside_transaction(f"an IMAP command to {self._connection.host}")
         limit_seconds = self._timeout_seconds * STEP_TIMEOUT_FACTOR
-        if self._password is not None:  # TLS and login come with it
-            limit_seconds *= 2
 
         def step() -> T:
             self._begin()
