@@ -8,8 +8,7 @@ refused credentials answer everybody at once.
 
 import logging
 import math
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 
 import trio
 
@@ -68,8 +67,16 @@ class Waits:
         patience_seconds = timeout_seconds or self._settings.imap_timeout_seconds
         deadline = trio.current_time() + min(patience_seconds, MAX_TIMEOUT_SECONDS)
         waiter = Waiter(query, deadline, is_single_look=timeout_seconds == 0)
-        with self._waiting(waiter, access), trio.move_on_at(deadline):
-            await waiter.answered.wait()
+        watch, began = self._enter(waiter, access), trio.current_time()
+        try:
+            with trio.move_on_at(deadline):
+                await waiter.answered.wait()
+        finally:
+            watch.leave(waiter)
+            self._slots.release_on_behalf_of(waiter)
+            metrics.WAITS_IN_FLIGHT.dec()
+            metrics.WAITS.labels(_outcome(waiter)).inc()
+            metrics.WAIT_SECONDS.observe(trio.current_time() - began)
         if isinstance(waiter.outcome, Exception):
             raise waiter.outcome
         return waiter
@@ -86,22 +93,14 @@ class Waits:
                 "replica takes"
             )
 
-    @contextmanager
-    def _waiting(self, waiter: Waiter, access: Access) -> Iterator[None]:
+    def _enter(self, waiter: Waiter, access: Access) -> "_Watch":
         """Nothing is awaited between the look for a free slot and its taking."""
         self.refuse_if_full()
-        watch, began = self._watch(access), trio.current_time()
+        watch = self._watch(access)
         self._slots.acquire_on_behalf_of_nowait(waiter)
         metrics.WAITS_IN_FLIGHT.inc()
         watch.join(waiter)
-        try:
-            yield
-        finally:
-            watch.leave(waiter)
-            self._slots.release_on_behalf_of(waiter)
-            metrics.WAITS_IN_FLIGHT.dec()
-            metrics.WAITS.labels(_outcome(waiter)).inc()
-            metrics.WAIT_SECONDS.observe(trio.current_time() - began)
+        return watch
 
     def _watch(self, access: Access) -> "_Watch":
         watch = self._watches.get(access.mailbox_id)
