@@ -57,7 +57,9 @@ def running_demo() -> Iterator[tuple[subprocess.Popen[str], list[str]]]:
                     break
             yield process, commands
         finally:
-            process.kill()
+            if process.poll() is None:  # killed, it would leave its PostgreSQL behind
+                process.send_signal(signal.SIGINT)
+                process.wait(15)
 
 
 def test_the_lines_that_it_prints_work_as_pasted() -> None:
