@@ -3,24 +3,18 @@
 MailError when the mail server cannot be used, or takes too long.
 """
 
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-import trio
-
 from service.db.mailboxes import Access
-from service.errors import ConnectionLost
-from service.mail.imap import Folder, ImapSession
+from service.mail.imap import Folder
 from service.mail.lookup import Candidate, Lookup, batches
 from service.mail.matching import Matcher
 from service.mail.search import query_criteria
-from service.model import Cursor, Limits, Message, Query
+from service.model import Cursor, Message, Query
 from service.opener import MailboxOpener
 from service.settings import Settings
 
-# A look takes several answers of a slow server, each within the socket's own time-out.
-LOOK_TIMEOUT_FACTOR = 2
 # A page of monstrous mails ends early: its texts and HTML have to fit into memory.
 PAGE_MAX_CHARS = 16 * 1024 * 1024
 MESSAGES_PER_READ = 20
@@ -40,15 +34,14 @@ class Listings:
 
     def __init__(self, opener: MailboxOpener, settings: Settings) -> None:
         self._opener = opener
-        self._limits = Limits(settings.extract_max_bytes, settings.inline_image_max_bytes)
-        self._timeout_seconds = settings.imap_timeout_seconds * LOOK_TIMEOUT_FACTOR
+        self._limits = settings.limits
 
     async def index(self, access: Access, query: Query, limit: int) -> Listing:
         """Up to `limit` matches: the newest first, or from a beginning on the earliest first.
 
         The cursor of the latter goes on behind the last one listed.
         """
-        async with self._open(access) as session:
+        async with self._opener.look(access) as session:
             with_texts = not session.searches_words
             finding = await session.look_up(
                 lambda folder: query_criteria(query, _floor(query, folder), with_texts=with_texts)
@@ -65,20 +58,12 @@ class Listings:
 
     async def show(self, access: Access, uid: int) -> Listing:
         """One message by its UID; none if it is not there."""
-        async with self._open(access) as session:
+        async with self._opener.look(access) as session:
             folder = await session.examine()
             lookup = Lookup(session, self._limits)
             candidates = await lookup.candidates([uid])
             messages = await lookup.messages(candidates)
         return Listing(messages, f"UID {uid}", Cursor(folder.uidvalidity, uid))
-
-    @asynccontextmanager
-    async def _open(self, access: Access) -> AsyncIterator[ImapSession]:
-        with trio.move_on_after(self._timeout_seconds) as patience:
-            async with self._opener.open(access.connection, access.secret) as session:
-                yield session
-        if patience.cancelled_caught:
-            raise ConnectionLost(f"no complete answer within {self._timeout_seconds:g} s")
 
 
 def _floor(query: Query, folder: Folder) -> int | None:

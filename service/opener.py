@@ -4,12 +4,16 @@ on connections."""
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import trio
 from cryptography.fernet import InvalidToken, MultiFernet
 
-from service.errors import CredentialsRefused
+from service.db.mailboxes import Access
+from service.errors import ConnectionLost, CredentialsRefused
 from service.mail.imap import Capacity, ImapSession, create_capacity, open_imap
 from service.model import ImapConnection
 from service.settings import Settings
+
+LOOK_TIMEOUT_FACTOR = 2
 
 
 class MailboxOpener:
@@ -31,6 +35,17 @@ class MailboxOpener:
             capacity=self._capacity,
         ) as session:
             yield session
+
+    @asynccontextmanager
+    async def look(self, access: Access) -> AsyncIterator[ImapSession]:
+        """A session for a look on request, which takes several answers of a slow server. MailError;
+        ConnectionLost also when it is not done in time."""
+        limit_seconds = self._timeout_seconds * LOOK_TIMEOUT_FACTOR
+        with trio.move_on_after(limit_seconds) as patience:
+            async with self.open(access.connection, access.secret) as session:
+                yield session
+        if patience.cancelled_caught:
+            raise ConnectionLost(f"a look was not done within {limit_seconds:g} s")
 
     def _decrypt(self, secret: bytes) -> str:
         try:

@@ -12,6 +12,7 @@ from pydantic import AfterValidator, Field, PositiveInt, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from service.errors import SettingsError
+from service.model import Limits
 
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
@@ -81,6 +82,11 @@ class Settings(BaseSettings):
             first = error.errors()[0]
             variable, reason = str(first["loc"][0]).upper(), first["msg"]
             raise SettingsError(f"{variable}: {reason.removeprefix('Value error, ')}") from None
+
+    @property
+    def limits(self) -> Limits:
+        """The byte limits of the triage."""
+        return Limits(self.extract_max_bytes, self.inline_image_max_bytes)
 
     @property
     def bind(self) -> str:

@@ -15,7 +15,6 @@ import trio
 from service import metrics
 from service.db.mailboxes import Access
 from service.errors import (
-    ConnectionLost,
     CredentialsRefused,
     MailboxThrottled,
     MailError,
@@ -25,7 +24,7 @@ from service.errors import (
 )
 from service.mail.imap import Finding, Folder, ImapSession
 from service.mail.lookup import Lookup, batches
-from service.model import Cursor, Limits, Query
+from service.model import Cursor, Query
 from service.opener import MailboxOpener
 from service.settings import Settings
 from service.waiters import Found, Look, Place, Waiter, round_criteria
@@ -33,8 +32,6 @@ from service.waiters import Found, Look, Place, Waiter, round_criteria
 log = logging.getLogger(__name__)
 
 MAX_TIMEOUT_SECONDS = 120
-# A round takes several answers of a slow server, each within the socket's own time-out.
-ROUND_TIMEOUT_FACTOR = 2
 
 
 class Waits:
@@ -129,8 +126,7 @@ class _Watch:
     def __init__(self, opener: MailboxOpener, settings: Settings, nursery: trio.Nursery) -> None:
         self._opener = opener
         self._interval_seconds = settings.await_poll_interval_seconds
-        self._round_timeout_seconds = settings.imap_timeout_seconds * ROUND_TIMEOUT_FACTOR
-        self._limits = Limits(settings.extract_max_bytes, settings.inline_image_max_bytes)
+        self._limits = settings.limits
         self._nursery = nursery
         self._waiters: dict[Waiter, None] = {}
         self._newcomers: dict[Waiter, None] = {}
@@ -216,12 +212,9 @@ class _Watch:
                 waiter.answer(error)
 
     async def _look(self, waiters: Sequence[Waiter], newcomers: Sequence[Waiter]) -> None:
-        with trio.move_on_after(self._round_timeout_seconds) as self._round:
-            async with self._opener.open(self.access.connection, self.access.secret) as session:
+        with trio.CancelScope() as self._round:
+            async with self._opener.look(self.access) as session:
                 await self._look_over(session, waiters, newcomers)
-            return
-        if trio.current_time() >= self._round.deadline:
-            raise ConnectionLost(f"a round was not done within {self._round_timeout_seconds:g} s")
 
     async def _look_over(
         self, session: ImapSession, waiters: Sequence[Waiter], newcomers: Sequence[Waiter]

@@ -22,7 +22,6 @@ from service.db.requests import store_requests
 from service.errors import ClaimLost, MailError, MailroomError
 from service.loops.poller import MailboxPoller
 from service.mail.message import request_from_raw
-from service.model import Limits
 from service.opener import create_opener
 from service.settings import Settings
 
@@ -156,7 +155,7 @@ async def _replay_from_server(db: Database, poller: MailboxPoller, row: rows.Qua
 
 
 async def _replay_from_raw(db: Database, settings: Settings, row: rows.Quarantined) -> str:
-    limits = Limits(settings.extract_max_bytes, settings.inline_image_max_bytes)
+    limits = settings.limits
     async with db.connection() as conn:
         mailbox_id, raw = await rows.load_raw(conn, row.id)
     assert raw is not None  # noqa: S101

@@ -30,7 +30,7 @@ from service.errors import (
 from service.health import Health
 from service.intake import Outcome, Round
 from service.loops.cycle import run_cycles, shield
-from service.model import Cursor, Limits
+from service.model import Cursor
 from service.opener import MailboxOpener
 from service.recovery import recover_stuck_requests
 from service.settings import Settings
@@ -78,7 +78,7 @@ class MailboxPoller:
         self._db = db
         self._settings = settings
         self._opener = opener
-        self._limits = Limits(settings.extract_max_bytes, settings.inline_image_max_bytes)
+        self._limits = settings.limits
 
     async def poll(self, claim: Claim) -> PollReport:
         """One poll under its deadline, recorded in the mailbox's row.

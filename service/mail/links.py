@@ -8,9 +8,7 @@ links up to there. Nothing here raises, follows or fetches anything.
 import re
 from collections.abc import Mapping
 
-from lxml import etree
-
-from service.mail.readable import FEED_BYTES, MAX_NESTING
+from service.mail.readable import MAX_NESTING, UNREADABLE, TooDeep, feed_html
 from service.model import Link
 
 MAX_LINKS = 500
@@ -70,10 +68,6 @@ class _Links:
         return tuple(Link(url, text) for url, text in self._text_by_url.items())
 
 
-class _TooDeep(Exception):
-    """The markup is nested deeper than `MAX_NESTING`."""
-
-
 class _Anchor:
     """An open `<a>`: its URL and what a reader sees of it."""
 
@@ -109,7 +103,7 @@ class _Target:
         self._end_text(tag)
         self._depth += 1
         if self._depth > MAX_NESTING:
-            raise _TooDeep
+            raise TooDeep
         if self._hidden or tag in _DROPPED or (tag != "img" and _is_hidden(attributes)):
             self._hidden += 1
         elif tag == "a":
@@ -152,13 +146,9 @@ class _Target:
 
 def _read_html(html: str, links: _Links) -> None:
     target = _Target(links)
-    parser = etree.HTMLParser(target=target, encoding="utf-8", recover=True)
-    source = html.replace("\0", "").encode("utf-8", "replace")
     try:
-        for start in range(0, len(source), FEED_BYTES):
-            parser.feed(source[start : start + FEED_BYTES])
-        parser.close()
-    except (_TooDeep, etree.LxmlError):
+        feed_html(html, target)
+    except UNREADABLE:
         target.close()
 
 

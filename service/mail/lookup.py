@@ -4,7 +4,6 @@ Pass 1 batch by batch, pass 2 for the texts of what matched; no file is ever rea
 cannot be read costs itself: it is left out and named in `unreadable`. A lost connection is raised.
 """
 
-import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -13,12 +12,10 @@ from typing import TypeVar
 from service.errors import FetchRefused
 from service.mail.imap import ImapSession
 from service.mail.matching import Envelope, read_envelope
-from service.mail.message import Planned, plan_message, runs
+from service.mail.message import Planned, attempt, plan_message, runs
 from service.mail.messages import build_message
 from service.mail.reader import PartReader
 from service.model import FailedMessage, Limits, Message, Overview
-
-log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -131,11 +128,4 @@ def _build_bytes(planned: Planned, texts: Mapping[str, bytes]) -> int:
 def _build_all(
     group: Sequence[Planned], texts: Mapping[int, Mapping[str, bytes]]
 ) -> list[Message | FailedMessage]:
-    built: list[Message | FailedMessage] = []
-    for planned in group:
-        try:
-            built.append(build_message(planned, texts[planned.uid]))
-        except Exception as error:  # a hostile mail that finds a fault of ours costs itself only
-            log.warning("message UID %s cannot be shown", planned.uid, exc_info=error)
-            built.append(FailedMessage(planned.uid, "parse", repr(error)))
-    return built
+    return [attempt(planned.uid, build_message, planned, texts[planned.uid]) for planned in group]

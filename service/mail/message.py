@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TypeVar
+from typing import ParamSpec, TypeVar
 
 from service.mail.compose import Content, Draft, compose, finish
 from service.mail.structure import parse_raw_structure
@@ -18,6 +18,8 @@ from service.model import FailedMessage, Limits, NewRequest, Overview, Part
 log = logging.getLogger(__name__)
 
 Entry = TypeVar("Entry")
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,45 +55,30 @@ def plan_message(overview: Overview | FailedMessage, limits: Limits) -> Planned 
     """The triage of a message from its structure; one that failed before is left as it is."""
     if isinstance(overview, FailedMessage):
         return overview
-    try:
-        return Planned(overview, _plan(overview.structure, limits))
-    except Exception as error:
-        return _unparsable(overview.uid, error)
+    plan = attempt(overview.uid, _plan, overview.structure, limits)
+    return plan if isinstance(plan, FailedMessage) else Planned(overview, plan)
 
 
 def compose_all(
     planned: Sequence[Planned], texts: Mapping[int, Mapping[str, bytes]]
 ) -> list[Draft | FailedMessage]:
     """Drafts from the encoded texts by UID and section."""
-    composed: list[Draft | FailedMessage] = []
-    for entry in planned:
-        overview = entry.overview
-        try:
-            composed.append(
-                compose(
-                    overview.header,
-                    overview.uid,
-                    overview.received_at,
-                    entry.plan,
-                    texts[overview.uid],
-                )
-            )
-        except Exception as error:
-            composed.append(_unparsable(overview.uid, error))
-    return composed
+    return [attempt(entry.uid, compose_planned, entry, texts[entry.uid]) for entry in planned]
+
+
+def compose_planned(planned: Planned, texts: Mapping[str, bytes]) -> Draft:
+    """The draft of one message from its encoded texts by section."""
+    overview = planned.overview
+    return compose(overview.header, overview.uid, overview.received_at, planned.plan, texts)
 
 
 def finish_all(
     drafts: Sequence[Draft], contents: Mapping[int, Mapping[str, Content]]
 ) -> list[NewRequest | FailedMessage]:
     """Requests from the decoded files by UID and section."""
-    finished: list[NewRequest | FailedMessage] = []
-    for draft in drafts:
-        try:
-            finished.append(finish(draft, contents[draft.request.uid]))
-        except Exception as error:
-            finished.append(_unparsable(draft.request.uid, error))
-    return finished
+    return [
+        attempt(draft.request.uid, finish, draft, contents[draft.request.uid]) for draft in drafts
+    ]
 
 
 def request_from_raw(raw: bytes, uid: int, received_at: datetime, limits: Limits) -> NewRequest:
@@ -117,7 +104,10 @@ def _plan(structure: Part, limits: Limits) -> Plan:
     )
 
 
-def _unparsable(uid: int, error: Exception) -> FailedMessage:
-    """A fault of ours, met by a hostile mail: the traceback is for those who can mend it."""
-    log.warning("message UID %s cannot be parsed", uid, exc_info=error)
-    return FailedMessage(uid, "parse", repr(error))
+def attempt(uid: int, make: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | FailedMessage:
+    """What `make` gives; a fault of ours that a hostile mail meets costs that mail only."""
+    try:
+        return make(*args, **kwargs)
+    except Exception as error:  # the traceback is for those who can mend it
+        log.warning("message UID %s cannot be parsed", uid, exc_info=error)
+        return FailedMessage(uid, "parse", repr(error))

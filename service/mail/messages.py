@@ -8,14 +8,13 @@ from collections.abc import Mapping
 from itertools import starmap
 
 from service.mail.codes import find_codes
-from service.mail.compose import compose
 from service.mail.header import HEADER_MAX_BYTES, clean, parse_addresses, parse_fields
 from service.mail.links import find_links
-from service.mail.message import Planned
+from service.mail.message import Planned, compose_planned
 from service.mail.readable import html_to_text
 from service.mail.text import decode_charset, decode_transfer
 from service.mail.triage import Plan, PlannedFile
-from service.model import Address, Addresses, Enclosure, Message, Verdict
+from service.model import Address, Addresses, Enclosure, Message, NewRequest, Verdict
 
 _NAMES = frozenset({b"from", b"to", b"cc", b"bcc", b"reply-to"})
 
@@ -23,7 +22,7 @@ _NAMES = frozenset({b"from", b"to", b"cc", b"bcc", b"reply-to"})
 def build_message(planned: Planned, texts: Mapping[str, bytes]) -> Message:
     """The message; `texts` has the encoded octets of each planned text by section."""
     overview, plan = planned.overview, planned.plan
-    draft = compose(overview.header, overview.uid, overview.received_at, plan, texts)
+    draft = compose_planned(planned, texts)
     request = draft.request
     html = _html(plan, texts)
     return Message(
@@ -36,16 +35,17 @@ def build_message(planned: Planned, texts: Mapping[str, bytes]) -> Message:
         message=request.body_text,
         html=html,
         links=find_links(request.body_text, html),
-        codes=_codes(request.subject or "", request.body_text, html),
+        codes=_codes(request, plan, html),
         attachments=tuple(_enclosure(file) for file in draft.files),
         size_bytes=overview.size_bytes,
     )
 
 
-def _codes(subject: str, text: str, html: str | None) -> tuple[str, ...]:
-    """From the HTML where the text says nothing but that there is HTML."""
-    found = find_codes(subject, text)
-    return found if found or html is None else find_codes("", html_to_text(html))
+def _codes(request: NewRequest, plan: Plan, html: str | None) -> tuple[str, ...]:
+    """From the HTML where a plain text says nothing but that there is HTML."""
+    found = find_codes(request.subject or "", request.body_text)
+    has_plain = any(text.part.content_type == "text/plain" for text in plan.texts)
+    return find_codes("", html_to_text(html)) if html and has_plain and not found else found
 
 
 def _html(plan: Plan, texts: Mapping[str, bytes]) -> str | None:

@@ -46,16 +46,28 @@ _DETAILS = (
 )
 
 
+class TooDeep(Exception):
+    """The markup is nested deeper than `MAX_NESTING`."""
+
+
+UNREADABLE = (TooDeep, etree.LxmlError)
+
+
 def html_to_text(html: str) -> str:
     """What a reader sees of the HTML, as lines of text."""
-    parser = etree.HTMLParser(target=_Text(), encoding="utf-8", recover=True)
-    source = html.replace("\0", "").encode("utf-8", "replace")
     try:
-        for start in range(0, len(source), FEED_BYTES):
-            parser.feed(source[start : start + FEED_BYTES])
-        return str(parser.close())
-    except (_TooDeep, etree.LxmlError):
+        return str(feed_html(html, _Text()))
+    except UNREADABLE:
         return _SPACES.sub(" ", unescape(_TAG.sub(" ", html))).strip()
+
+
+def feed_html(html: str, target: object) -> object:
+    """Let lxml's parser call the target; what its `close` gives. One of UNREADABLE."""
+    parser = etree.HTMLParser(target=target, encoding="utf-8", recover=True)
+    source = html.replace("\0", "").encode("utf-8", "replace")
+    for start in range(0, len(source), FEED_BYTES):
+        parser.feed(source[start : start + FEED_BYTES])
+    return parser.close()
 
 
 def html_cids(html: str) -> frozenset[str]:
@@ -75,10 +87,6 @@ def calendar_to_text(text: str) -> str:
         return "\n\n".join(filter(None, map(_describe, found))) or text
     except Exception:  # the parser meets whatever strangers send: the raw text is better than none
         return text
-
-
-class _TooDeep(Exception):
-    """The markup is nested deeper than `MAX_NESTING`."""
 
 
 class _Lines:
@@ -142,7 +150,7 @@ class _Text:
     def start(self, tag: str, attributes: Mapping[str, str]) -> None:
         self._depth += 1
         if self._depth > MAX_NESTING:
-            raise _TooDeep
+            raise TooDeep
         if self._dropped or tag in _DROPPED or _is_hidden(attributes):
             self._dropped += 1
         elif tag == "br":

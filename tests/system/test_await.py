@@ -310,7 +310,7 @@ class UnreachableServer(MailboxOpener):
         pass
 
     @asynccontextmanager
-    async def open(self, _connection: ImapConnection, _secret: bytes) -> AsyncIterator[ImapSession]:
+    async def look(self, _access: Access) -> AsyncIterator[ImapSession]:
         raise MailboxUnreachable("the server is away")
         yield
 
