@@ -42,9 +42,10 @@ class Listings:
         The cursor of the latter goes on behind the last one listed.
         """
         async with self._opener.look(access) as session:
-            with_texts = not session.searches_words
             finding = await session.look_up(
-                lambda folder: query_criteria(query, _floor(query, folder), with_texts=with_texts)
+                lambda folder: query_criteria(
+                    query, _floor(query, folder), with_texts=not session.searches_words
+                )
             )
             floor = _floor(query, finding.folder) or 0
             uids = [uid for uid in finding.uids if uid > floor]

@@ -219,11 +219,11 @@ class _Watch:
     async def _look_over(
         self, session: ImapSession, waiters: Sequence[Waiter], newcomers: Sequence[Waiter]
     ) -> None:
-        seen, with_texts = self._place.seen, not session.searches_words
+        seen = self._place.seen
 
         def choose(folder: Folder) -> str:
             """Under a new UIDVALIDITY all are newcomers."""
-            uidvalidity = folder.uidvalidity
+            uidvalidity, with_texts = folder.uidvalidity, not session.searches_words
             if seen is None or seen.uidvalidity != uidvalidity:
                 return round_criteria(waiters, None, uidvalidity, with_texts=with_texts)
             followed_uid = seen.uid if len(newcomers) < len(waiters) else None

@@ -27,6 +27,7 @@ from service.db.pool import Connection, Database
 from service.errors import MailError, MailroomError
 from service.loops.poller import MailboxPoller
 from service.mail.imap import ImapSession, create_capacity
+from service.mail.imap_line import ImapLine
 from service.model import ImapConnection
 from service.opener import create_opener
 
@@ -226,32 +227,28 @@ def test(address: str) -> None:
             secret = await mailboxes.get_secret(conn, address)
         connection = ImapConnection(**row.connection)
         password = keys.decrypt(secret).decode()
-        session = ImapSession(
-            connection,
-            timeout_seconds=settings.imap_timeout_seconds,
-            capacity=create_capacity(1),
-        )
+        line = ImapLine(connection, timeout_seconds=settings.imap_timeout_seconds)
         try:
-            await _try_steps(session, connection, password, row.ingest_since)
+            await _try_steps(line, password, row.ingest_since)
         finally:
-            await session.aclose()
+            await line.aclose()
 
     run_with_database(settings, work)
 
 
-async def _try_steps(
-    session: ImapSession, connection: ImapConnection, password: str, since: datetime | None
-) -> None:
+async def _try_steps(line: ImapLine, password: str, since: datetime | None) -> None:
+    connection = line.connection
+    session = ImapSession(line, create_capacity(1).parsing)
     step = "resolve"
     try:
-        addresses = await session.resolve()
+        addresses = await line.resolve()
         _passed(step, f"{connection.host} is {', '.join(addresses)}")
         step = "connect"
-        _passed(step, f"port {connection.port} of {await session.connect()}")
+        _passed(step, f"port {connection.port} of {await line.connect()}")
         step = "TLS"
-        _passed(step, await session.secure())
+        _passed(step, await line.secure())
         step = "login"
-        await session.login(password)
+        await line.login(password)
         _passed(step, f"as {connection.username}")
         step = "folder"
         folder = await session.examine()

@@ -27,7 +27,8 @@ from service.db.pool import (
     open_database,
 )
 from service.errors import DatabaseUnreachable, IOInsideTransaction, SchemaError, SettingsError
-from service.mail.imap import ImapSession, create_capacity
+from service.mail.imap import ImapSession
+from service.mail.imap_line import ImapLine
 from service.model import ImapConnection
 from service.outbound import refuse_inside_transaction
 from tests.servers import PostgresCluster
@@ -118,13 +119,14 @@ async def test_another_database_cannot_be_reached_for_inside_a_transaction(
 
 async def test_the_mail_client_refuses_to_start_inside_a_transaction(db: Database) -> None:
     connection = ImapConnection("mail.example.com", 993, "implicit", "anna")
-    session = ImapSession(connection, timeout_seconds=1, capacity=create_capacity(1))
+    line = ImapLine(connection, timeout_seconds=1)
+    session = ImapSession(line, trio.CapacityLimiter(1))
     steps: list[Callable[[], Awaitable[object]]] = [
-        session.resolve,
-        session.connect,
-        session.secure,
+        line.resolve,
+        line.connect,
+        line.secure,
         session.examine,
-        partial(session.login, "secret"),
+        partial(line.login, "secret"),
     ]
     async with db.transaction():
         for step in steps:

@@ -66,3 +66,8 @@ async def open_station(database_url: str, **settings: Any) -> AsyncIterator[Stat
     async with open_database(database_url) as db:
         await db.connect()
         yield Station(db, keys, MailboxPoller(db, chosen, create_opener(chosen, keys)))
+
+
+async def subjects(station: Station) -> list[str]:
+    """The subjects of all requests, in their alphabetical order."""
+    return [row["subject"] for row in await station.rows("SELECT subject FROM request ORDER BY 1")]

@@ -7,7 +7,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
@@ -15,7 +15,7 @@ import pytest
 import trio
 
 from tests.mail import cases
-from tests.mail.station import Station, open_station
+from tests.mail.station import Station
 from tests.scripted_imap import Message, ScriptedImap
 from tests.scripted_mailbox import body_structure
 from tests.servers import Dovecot
@@ -25,13 +25,6 @@ TEXT = cases.TEXT.decode()
 USER = "user@example.com"
 ATTEMPTS = 5
 UID_RANGE = re.compile(r"(\d+)(?::(\d+))?")
-
-
-@pytest.fixture
-async def station(database_url: str) -> AsyncIterator[Station]:
-    with trio.fail_after(30):
-        async with open_station(database_url, imap_timeout_seconds=20) as opened:
-            yield opened
 
 
 async def requests(station: Station) -> Sequence[Any]:
