@@ -54,7 +54,8 @@ CREATE TABLE request (
     created_at           timestamptz NOT NULL DEFAULT now(),
     UNIQUE (source, source_ref)
 );
-CREATE INDEX request_mailbox ON request (mailbox_id, received_at DESC);
+CREATE INDEX request_mailbox ON request (mailbox_id, id);
+CREATE INDEX request_received ON request (received_at);
 
 -- One unit of pipeline work: a file of the message, or its text when there is no file to extract.
 -- Every part that is not the message's text has a row, filtered ones too, with the reason.
@@ -74,8 +75,9 @@ CREATE TABLE attachment (
     status                 text NOT NULL CHECK (status IN ('pending', 'processing', 'done',
                                                            'failed', 'skipped')),
     attempts               integer NOT NULL DEFAULT 0 CHECK (attempts >= 0),
+    not_before             timestamptz,               -- back-off after a failed attempt
     processing_started_at  timestamptz,               -- the claim's stamp
-    result                 jsonb,
+    result                 jsonb CHECK (result IS NULL OR jsonb_typeof(result) = 'object'),
     error                  text,
     created_at             timestamptz NOT NULL DEFAULT now(),
     finished_at            timestamptz,
@@ -85,11 +87,15 @@ CREATE TABLE attachment (
     CHECK (verdict <> 'extract' OR kind = 'body' OR (content IS NOT NULL AND sha256 IS NOT NULL)),
     CHECK ((status = 'processing') = (processing_started_at IS NOT NULL)),
     CHECK (status <> 'failed' OR error IS NOT NULL),
+    CHECK (status <> 'done' OR result IS NOT NULL),
     CHECK ((status IN ('done', 'failed')) = (finished_at IS NOT NULL))
 );
 -- PDF and XLSX are compressed already: do not spend time on trying again.
 ALTER TABLE attachment ALTER COLUMN content SET STORAGE EXTERNAL;
 CREATE INDEX attachment_request ON attachment (request_id);
+-- For the status of a request, and for the requests of a status.
+CREATE INDEX attachment_open ON attachment (request_id) WHERE status IN ('pending', 'processing');
+CREATE INDEX attachment_failed ON attachment (request_id) WHERE status = 'failed';
 CREATE INDEX attachment_pending ON attachment (id) WHERE status = 'pending';
 CREATE INDEX attachment_processing ON attachment (processing_started_at) WHERE status = 'processing';
 
@@ -107,6 +113,28 @@ CREATE TABLE quarantine (
 );
 CREATE UNIQUE INDEX quarantine_message ON quarantine (mailbox_id, server_ref);
 CREATE INDEX quarantine_open ON quarantine (mailbox_id, id) WHERE resolved_at IS NULL;
+
+-- The outbox of the webhook: one event each time that every attachment of a request has come to
+-- its end, written in the transaction that ended the last one. Delivered at least once.
+CREATE TABLE webhook_outbox (
+    id               bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    event_id         text NOT NULL UNIQUE             -- the receiver's idempotency key
+                     DEFAULT 'msg_' || replace(gen_random_uuid()::text, '-', ''),
+    request_id       bigint NOT NULL REFERENCES request ON DELETE CASCADE,
+    payload          text NOT NULL,                   -- the JSON as it is signed and sent
+    attempts         integer NOT NULL DEFAULT 0 CHECK (attempts >= 0),
+    next_attempt_at  timestamptz NOT NULL DEFAULT now(),
+    claimed_at       timestamptz,                     -- the claim's stamp
+    delivered_at     timestamptz,
+    given_up_at      timestamptz,
+    last_error       text,
+    created_at       timestamptz NOT NULL DEFAULT now(),
+    CHECK (delivered_at IS NULL OR given_up_at IS NULL),
+    CHECK (given_up_at IS NULL OR last_error IS NOT NULL)
+);
+CREATE INDEX webhook_outbox_due ON webhook_outbox (next_attempt_at)
+    WHERE delivered_at IS NULL AND given_up_at IS NULL;
+CREATE INDEX webhook_outbox_request ON webhook_outbox (request_id);
 
 -- What the enricher checks. email_verified null: not known (yet).
 CREATE TABLE job_advertisement (

@@ -33,6 +33,25 @@ class ClaimLost(MailroomError):
     """A late write: the row's stamp is no longer the one under which the work was claimed."""
 
 
+class ReadFailed(MailroomError):
+    """A file gives nothing, or an answer on it makes no sense, however often it is tried.
+
+    `code` is for programs: `password_required`, `damaged`, `no_text` and so on.
+    """
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class TryLater(MailroomError):
+    """A step of the pipeline did not work this time, by no fault of the file."""
+
+    def __init__(self, message: str, *, retry_after_seconds: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after_seconds = retry_after_seconds
+
+
 class TooManyWaits(MailroomError):
     """As many clients are waiting as this replica takes."""
 

@@ -14,10 +14,15 @@ class Heartbeat:
     name: str
     interval_seconds: float
     last_beat: float = field(default_factory=trio.current_time)
+    cycle_scope: trio.CancelScope = field(default_factory=trio.CancelScope)
 
     def beat(self) -> None:
         """Record a sign of life."""
         self.last_beat = trio.current_time()
+
+    def restart(self) -> None:
+        """Break off the cycle under way, so that the loop begins a new one."""
+        self.cycle_scope.cancel()
 
     @property
     def age_seconds(self) -> float:

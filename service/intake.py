@@ -24,7 +24,8 @@ from service.mail.compose import Draft
 from service.mail.imap import ImapSession
 from service.mail.message import Planned, compose_all, finish_all, plan_message, runs
 from service.mail.reader import PartReader
-from service.model import Cursor, FailedMessage, Limits, NewRequest, Overview, Stage
+from service.model import Cursor, FailedMessage, NewRequest, Overview, Stage
+from service.settings import Settings
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +43,9 @@ class Round:
     """One round. `outcomes` says what became of each UID so far, `in_flight` what it is at,
     `caught_up` whether all that is new was taken and only retries are left."""
 
-    def __init__(self, db: Database, session: ImapSession, claim: Claim, limits: Limits) -> None:
+    def __init__(
+        self, db: Database, session: ImapSession, claim: Claim, settings: Settings
+    ) -> None:
         self.outcomes: dict[int, Outcome] = {}
         self.in_flight: Sequence[int] = ()
         self.in_flight_since = trio.current_time()
@@ -51,8 +54,9 @@ class Round:
         self._db = db
         self._session = session
         self._claim = claim
-        self._limits = limits
-        self._reader = PartReader(session, limits.max_file_bytes)
+        self._limits = settings.limits
+        self._announces = settings.sends_webhooks
+        self._reader = PartReader(session, settings.extract_max_bytes)
         self._uidvalidity = 0
         self._cursor_uid = 0
 
@@ -246,7 +250,9 @@ class Round:
         cursor = Cursor(self._uidvalidity, max(upto, self._cursor_uid))
         async with self._db.transaction() as conn:
             await move_cursor(conn, self._claim, cursor)
-            results = await store_requests(conn, self._claim.mailbox_id, requests)
+            results = await store_requests(
+                conn, self._claim.mailbox_id, requests, announces=self._announces
+            )
             for one in failed:
                 await insert_quarantined(conn, self._claim.mailbox_id, self._uidvalidity, one)
         self._cursor_uid = cursor.uid

@@ -14,6 +14,12 @@ IMAP_CONNECTIONS = Gauge("mailroom_imap_connections", "IMAP connections open now
 ATTACHMENTS_RELEASED = Counter(
     "mailroom_attachments_released", "Stuck attachments that the watchdog gave back or failed"
 )
+ATTACHMENTS = Counter(
+    "mailroom_attachments",
+    "Claimed attachments by what became of them",
+    ["outcome"],  # done, failed, pending (to be tried again), lost (the claim, to the watchdog)
+)
+READ_SECONDS = Histogram("mailroom_read_seconds", "Duration of the reading of one file")
 TRANSACTION_SECONDS = Histogram(
     "mailroom_transaction_seconds",
     "Duration of database transactions",
@@ -37,3 +43,21 @@ ROUNDS = Counter(
     ["outcome"],  # ok, broken_off (nobody waited any more), crash, or the name of an error
 )
 ROUND_SECONDS = Histogram("mailroom_round_seconds", "Duration of rounds for waiting clients")
+LLM_CALLS = Counter(
+    "mailroom_llm_calls",
+    "Calls to the LLM endpoint by how they ended",
+    # ok, invalid, refused, throttled, server_error, garbled, timeout, unreachable, misconfigured,
+    # broken_off (cancelled, or the time for the document was over)
+    ["outcome"],
+)
+LLM_TOKENS = Counter("mailroom_llm_tokens", "Tokens as the LLM endpoint counts them", ["kind"])
+LLM_SECONDS = Histogram(
+    "mailroom_llm_seconds",
+    "Duration of calls to the LLM endpoint",
+    buckets=(0.1, 0.3, 1, 3, 10, 30, 60, 120, 300),
+)
+WEBHOOKS = Counter(
+    "mailroom_webhooks",
+    "Attempts to deliver an event to the webhook by how they ended",
+    ["outcome"],  # delivered, failed (tried again later), given_up (the last one)
+)

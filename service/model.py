@@ -49,6 +49,15 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
+class ReadLimits:
+    """What the reading of one file in a child process may take."""
+
+    memory_bytes: int
+    wall_seconds: float
+    output_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class Cursor:
     """How far a folder has been read: every UID up to `uid`, under this UIDVALIDITY."""
 

@@ -3,6 +3,7 @@
 A wrong value raises `SettingsError` with one line that names the variable.
 """
 
+import base64
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -12,9 +13,11 @@ from pydantic import AfterValidator, Field, PositiveInt, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from service.errors import SettingsError
-from service.model import Limits
+from service.model import Limits, ReadLimits
 
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+WEBHOOK_SECRET_MIN_BYTES = 24
+HTTP_URL = r"^https?://[^\s/?#]+[^\s?#]*$"
 
 
 def _default_data_dir() -> Path:
@@ -30,6 +33,20 @@ def _check_bind(value: str) -> str:
 
 def _check_keys(value: str) -> str:
     parse_keys(value)
+    return value
+
+
+def _check_webhook_secret(value: str) -> str:
+    try:
+        octets = base64.b64decode(value.removeprefix("whsec_"), validate=True)
+    except ValueError:
+        octets = b""
+    if len(octets) < WEBHOOK_SECRET_MIN_BYTES:
+        raise ValueError(
+            f"must be whsec_ and the base64 of at least {WEBHOOK_SECRET_MIN_BYTES} random bytes; "
+            "make one with: python -c 'import base64, secrets; "
+            'print("whsec_" + base64.b64encode(secrets.token_bytes(32)).decode())\''
+        )
     return value
 
 
@@ -54,7 +71,7 @@ class Settings(BaseSettings):
     service_secret_key: Annotated[str, AfterValidator(_check_keys)] | None = Field(None, repr=False)
     http_bind: Annotated[str, AfterValidator(_check_bind)] | None = None
     port: Annotated[int, Field(ge=1, le=65535)] | None = None
-    public_base_url: str | None = Field(None, pattern=r"^https?://[^\s/?#]+[^\s?#]*$")
+    public_base_url: str | None = Field(None, pattern=HTTP_URL)
 
     poll_interval_seconds: Seconds = 120
     poll_claim_limit: PositiveInt = 10
@@ -68,7 +85,25 @@ class Settings(BaseSettings):
     rate_limit_per_minute: PositiveInt = 30
     extract_max_bytes: PositiveInt = 26_214_400
     inline_image_max_bytes: PositiveInt = 51_200
+    pipeline_concurrency: PositiveInt = 2
     pipeline_max_attempts: PositiveInt = 5
+    read_timeout_seconds: Seconds = 60
+    read_max_memory_bytes: Annotated[int, Field(ge=128 * 1024 * 1024)] = 536_870_912
+    read_max_output_bytes: PositiveInt = 10_485_760
+
+    llm_base_url: str | None = Field(None, pattern=HTTP_URL)
+    llm_model: str | None = None
+    llm_api_key: str | None = Field(None, repr=False)
+    llm_schema_file: Path | None = None
+    llm_concurrency: PositiveInt = 4
+    llm_timeout_seconds: Seconds = 120
+    llm_max_input_chars: Annotated[int, Field(ge=1000)] = 200_000
+
+    webhook_url: str | None = Field(None, pattern=r"^https?://[^\s/?#]+[^\s#]*$", repr=False)
+    webhook_secret: Annotated[str, AfterValidator(_check_webhook_secret)] | None = Field(
+        None, repr=False
+    )
+    webhook_allow_private: bool = False
 
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_format: Literal["console", "json"] | None = None
@@ -77,16 +112,40 @@ class Settings(BaseSettings):
     def load(cls, **overrides: Any) -> Self:
         """Read the environment; `overrides` win over it."""
         try:
-            return cls(**overrides)
+            settings = cls(**overrides)
         except ValidationError as error:
             first = error.errors()[0]
             variable, reason = str(first["loc"][0]).upper(), first["msg"]
             raise SettingsError(f"{variable}: {reason.removeprefix('Value error, ')}") from None
+        settings._check_companions()
+        return settings
+
+    def _check_companions(self) -> None:
+        for variable, companion in (
+            ("llm_base_url", "llm_model"),
+            ("webhook_url", "webhook_secret"),
+        ):
+            if getattr(self, variable) is not None and getattr(self, companion) is None:
+                raise SettingsError(f"{companion.upper()}: needed with {variable.upper()}")
 
     @property
     def limits(self) -> Limits:
         """The byte limits of the triage."""
         return Limits(self.extract_max_bytes, self.inline_image_max_bytes)
+
+    @property
+    def sends_webhooks(self) -> bool:
+        """Whether completed requests are announced."""
+        return self.webhook_url is not None
+
+    @property
+    def read_limits(self) -> ReadLimits:
+        """What the reading of one file may take."""
+        return ReadLimits(
+            memory_bytes=self.read_max_memory_bytes,
+            wall_seconds=self.read_timeout_seconds,
+            output_bytes=self.read_max_output_bytes,
+        )
 
     @property
     def bind(self) -> str:

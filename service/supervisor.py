@@ -17,11 +17,16 @@ from trio_util import move_on_when
 
 from service.db.migrate import check_schema
 from service.db.pool import Database, open_database
+from service.extract.llm import open_llm
+from service.extract.readers import open_readers
 from service.health import Health
 from service.listing import Listings
 from service.loops import watchdog
+from service.loops.pipeline import Pipeline
 from service.loops.poller import MailboxPoller, Poller
+from service.loops.webhooks import Webhooks, create_sender
 from service.opener import create_opener
+from service.processing import Processor
 from service.settings import Settings
 from service.waits import Waits
 from service.web.app import create_app
@@ -52,8 +57,14 @@ async def serve(
     health = Health()
     opener = create_opener(settings, keys)
     waits = Waits(opener, settings, health.stopping)
+    sender = create_sender(settings)
     http_may_end = trio.Event()
-    async with open_database(database_url) as db, trio.open_nursery() as services:
+    async with (
+        open_llm(settings) as llm,
+        open_readers(settings.pipeline_concurrency, settings.read_limits) as readers,
+        open_database(database_url) as db,
+        trio.open_nursery() as services,
+    ):
         services.start_soon(stop_on_signals, health)
         await services.start(waits.run, name="waits")
         async with trio.open_nursery() as http:
@@ -65,10 +76,14 @@ async def serve(
                 async with db.connection() as conn:
                     await check_schema(conn)
             mailboxes = MailboxPoller(db, settings, opener)
+            processor = Processor(db, settings, readers, llm)
             async with trio.open_nursery() as loops:
                 loops.start_soon(end_cycles, health, loops)
                 loops.start_soon(Poller(db, settings, mailboxes, health).run, name="poller")
+                loops.start_soon(Pipeline(db, settings, processor, health).run, name="pipeline")
                 loops.start_soon(watchdog.run, db, settings, health, name="watchdog")
+                if sender is not None:
+                    loops.start_soon(Webhooks(db, sender, health).run, name="webhooks")
                 if beside is not None:
                     await beside(Resources(db, urls))
                     health.stopping.set()

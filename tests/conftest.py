@@ -2,12 +2,13 @@
 
 import itertools
 import logging
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 import trio
 
 from service.db.migrate import migrate
+from service.db.pool import Database, open_database
 from tests.servers import Dovecot, PgBouncer, PostgresCluster
 
 _database_numbers = itertools.count(1)
@@ -60,6 +61,14 @@ def database_url(postgres: PostgresCluster, migrated_template: str) -> Iterator[
     name = f"test_{next(_database_numbers)}"
     yield postgres.create_database(name, template=migrated_template)
     postgres.drop_database(name)
+
+
+@pytest.fixture
+async def db(database_url: str) -> AsyncIterator[Database]:
+    """The service's own pool on this test's database."""
+    async with open_database(database_url) as database:
+        await database.connect()
+        yield database
 
 
 @pytest.fixture

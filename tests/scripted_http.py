@@ -12,6 +12,7 @@ import socket
 import struct
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
@@ -50,11 +51,20 @@ class Drop:
 
 
 @dataclass(frozen=True)
+class Hang:
+    """After `before` say nothing more until the client ends the connection (`hung_up` counts)."""
+
+    before: bytes = b""
+
+
+@dataclass(frozen=True)
 class Request:
     """What a client sent: `target` as on the wire, `query` decoded."""
 
     target: str
     headers: Mapping[str, str]
+    method: str = "GET"
+    body: bytes = b""
 
     @property
     def path(self) -> str:
@@ -73,14 +83,15 @@ class ScriptedHttp(ThreadingHTTPServer):
     daemon_threads = False  # so that leaving it waits for them
     request_queue_size = 128
 
-    def __init__(self, *script: Reply | Drop) -> None:
+    def __init__(self, *script: Reply | Drop | Hang) -> None:
         super().__init__(("127.0.0.1", 0), _Connection)
         self.url = f"http://127.0.0.1:{self.server_address[1]}"
         self.requests: list[Request] = []
+        self.hung_up = 0
         self._script = script
         self._lock = threading.Lock()
 
-    def next_answer(self, request: Request) -> Reply | Drop:
+    def next_answer(self, request: Request) -> Reply | Drop | Hang:
         with self._lock:
             self.requests.append(request)
             return self._script[min(len(self.requests), len(self._script)) - 1]
@@ -102,12 +113,18 @@ class _Connection(BaseHTTPRequestHandler):
     server: ScriptedHttp
 
     def do_GET(self) -> None:
-        request = Request(self.path, {name.lower(): value for name, value in self.headers.items()})
-        match self.server.next_answer(request):
+        headers = {name.lower(): value for name, value in self.headers.items()}
+        body = self.rfile.read(int(headers.get("content-length", "0")))
+        match self.server.next_answer(Request(self.path, headers, self.command, body)):
             case Drop(before):
                 self._reset(before)
+            case Hang(before):
+                self._hang(before)
             case reply:
                 self._send(reply)
+
+    def do_POST(self) -> None:
+        self.do_GET()
 
     def _send(self, reply: Reply) -> None:
         if reply.before:
@@ -118,12 +135,20 @@ class _Connection(BaseHTTPRequestHandler):
         for name, value in reply.headers.items():
             self.send_header(name, value)
         self.end_headers()
-        self.wfile.write(reply.body)
+        with suppress(ConnectionError):  # a client may leave before it has read all
+            self.wfile.write(reply.body)
 
     def _reset(self, before: bytes) -> None:
         self.wfile.write(before)
         # Linger of zero seconds: closing sends RST.
         self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.close_connection = True
+
+    def _hang(self, before: bytes) -> None:
+        self.wfile.write(before)
+        with suppress(ConnectionError):
+            self.rfile.read()  # to the end of the connection
+        self.server.hung_up += 1
         self.close_connection = True
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name is inherited

@@ -2,11 +2,13 @@
 
 import click
 
+from service.cli.attachment import attachment
 from service.cli.demo import demo
 from service.cli.mailbox import mailbox
 from service.cli.quarantine import quarantine
 from service.cli.serve import migrate, serve
 from service.cli.token import token
+from service.cli.webhook import webhook
 
 
 @click.group(
@@ -25,5 +27,5 @@ def cli(context: click.Context) -> None:
         context.invoke(serve)
 
 
-for command in (serve, migrate, mailbox, token, quarantine, demo):
+for command in (serve, migrate, mailbox, token, attachment, quarantine, webhook, demo):
     cli.add_command(command)

@@ -16,14 +16,13 @@ import click
 import trio
 from cryptography.fernet import Fernet, MultiFernet
 from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
 from service.cli.common import load_settings, open_storage, printable
+from service.cli.demo_table import make_table
 from service.client import AsyncMailroomClient, ClientError
 from service.db import mailboxes, tokens
 from service.db.pool import Database
-from service.db.requests import StoredRequest, list_requests
+from service.db.request_views import list_requests
 from service.errors import MailroomError
 from service.model import ImapConnection
 from service.sandbox.client import Sandbox, open_sandbox, send_mail
@@ -40,8 +39,6 @@ LOOK_SECONDS = 0.3
 SEND_AFTER_SECONDS = 1
 TOUR_TIMEOUT_SECONDS = 60
 PREFERRED_BIND = "127.0.0.1:8080"
-
-_STYLES = {"extract": "green", "inline_image": "dim", "unsupported": "yellow"}
 
 
 @click.command()
@@ -100,18 +97,20 @@ async def _tour(resources: "Resources", sandbox: Sandbox, once: bool) -> None:
         await send_mail(sandbox.smtp_port, mail)
     with trio.move_on_after(TOUR_TIMEOUT_SECONDS) as deadline:
         await _wait_until_polled(resources.db)
+        await _wait_until_read(resources.db)
     if deadline.cancelled_caught:
-        raise MailroomError(f"the mails were not taken in within {TOUR_TIMEOUT_SECONDS} s")
-    last_id = await _show_new(resources.db, 0)
+        raise MailroomError(f"the mails were not taken in and read within {TOUR_TIMEOUT_SECONDS} s")
+    shown: set[int] = set()
+    await _show_new(resources.db, shown)
     click.echo(
-        f"{len(mails)} mails became {last_id} requests: the repeated one is not stored twice."
+        f"{len(mails)} mails became {len(shown)} requests: the repeated one is not stored twice."
     )
     token = await _create_token(resources.db)
     await _show_wait(resources.urls[0], token, sandbox)
     if not once:
         _explain(resources.urls[0], token, sandbox)
         while True:
-            last_id = await _show_new(resources.db, last_id)
+            await _show_new(resources.db, shown)
             await trio.sleep(LOOK_SECONDS)
 
 
@@ -168,38 +167,22 @@ async def _wait_until_polled(db: Database) -> None:
         await trio.sleep(LOOK_SECONDS)
 
 
-async def _show_new(db: Database, last_id: int) -> int:
-    async with db.connection() as conn:
-        requests = await list_requests(conn, after_id=last_id, limit=50)
-    if requests:
-        Console().print(_table(requests))
-    return requests[-1].id if requests else last_id
+async def _wait_until_read(db: Database) -> None:
+    """Until the pipeline is done with what is there."""
+    while True:
+        page = await list_requests(db, status="processing", limit=1)
+        if not page.requests:
+            return
+        await trio.sleep(LOOK_SECONDS)
 
 
-def _table(requests: list[StoredRequest]) -> Table:
-    table = Table("id", "from, subject", "attachment", "bytes", "verdict", "status")
-    for request in requests:
-        for index, one in enumerate(request.attachments):
-            who = f"{_safe(request.sender)}\n{_safe(request.subject)}" if index == 0 else ""
-            what = _safe(one["filename"]) or (
-                "(the mail's text)" if one["kind"] == "body" else "(no name)"
-            )
-            style = _STYLES.get(one["verdict"], "red")
-            reason = f"\n[dim]{_safe(one['verdict_reason'])}[/dim]" if one["verdict_reason"] else ""
-            table.add_row(
-                str(request.id) if index == 0 else "",
-                who,
-                what,
-                f"{one['size_bytes']:,}",
-                f"[{style}]{one['verdict']}[/{style}]{reason}",
-                one["status"],
-                end_section=index == len(request.attachments) - 1,
-            )
-    return table
-
-
-def _safe(text: str | None) -> str:
-    return escape(printable(text or ""))
+async def _show_new(db: Database, shown: set[int]) -> None:
+    """Requests that have come to their end since the last look, each once."""
+    page = await list_requests(db, limit=200)
+    new = [one for one in page.requests if one.id not in shown and one.status != "processing"]
+    if new:
+        Console().print(await make_table(db, reversed(new)))
+    shown.update(one.id for one in new)
 
 
 def _explain(url: str, token: str, sandbox: Sandbox) -> None:

@@ -161,6 +161,8 @@ async def _replay_from_raw(db: Database, settings: Settings, row: rows.Quarantin
     assert raw is not None  # noqa: S101
     request = request_from_raw(raw, row.server_ref.uid, row.created_at, limits)
     async with db.transaction() as conn:
-        (outcome,) = await store_requests(conn, mailbox_id, [request])
+        (outcome,) = await store_requests(
+            conn, mailbox_id, [request], announces=settings.sends_webhooks
+        )
         await rows.resolve_row(conn, row.id)
     return outcome

@@ -89,15 +89,16 @@ async def admit(
     """Count one request on this mailbox; None when the token is not valid."""
     interval_seconds = PERIOD_SECONDS / requests_per_minute
     digest = hash_token(token)
-    row = await db.fetchrow(
+    rows = await db.fetch(
         _ADMIT,
         digest,
         interval_seconds,
         float(PERIOD_SECONDS),
         storable_text(address),
     )
-    if row is None or not hmac.compare_digest(row["token_sha256"], digest):
+    if not rows or not hmac.compare_digest(rows[0]["token_sha256"], digest):
         return None
+    row = rows[0]
     ahead_seconds = row["ahead_seconds"] or 0.0
     if not row["is_granted"] and ahead_seconds <= PERIOD_SECONDS - interval_seconds:
         ahead_seconds = PERIOD_SECONDS  # what refused it is younger than what the statement sees

@@ -1,8 +1,9 @@
 """The database connection pool and its rule: nothing but the database is awaited while a
 connection is held.
 
-The only importer of triopg, trio-asyncio and asyncpg. A database that is or goes away comes out
-as `DatabaseUnreachable`, values that it will not have as one of `REJECTED_ERRORS`.
+With `notifications.py` the only importer of triopg, trio-asyncio and asyncpg. A database that is or
+goes away comes out as `DatabaseUnreachable`, values that it will not have as one of
+`REJECTED_ERRORS`.
 """
 
 import asyncio
@@ -131,7 +132,8 @@ class Database:
     """The pool, from `open_database`; to be connected before its first use."""
 
     def __init__(self, url: str) -> None:
-        self._url = url
+        self.url = url
+        self.is_proxied = False  # known once connected
         self._pool: Any = None
 
     @asynccontextmanager
@@ -156,31 +158,32 @@ class Database:
                 with holding_connection(_caller()):
                     yield _Connection(conn)
 
-    async def fetchrow(self, query: str, *args: object) -> Any:
-        """The first row of one statement that stands alone, without what a connection costs.
+    async def fetch(self, query: str, *args: object) -> Sequence[Any]:
+        """The rows of one statement that stands alone, without what a connection costs.
 
         Errors as those of `connection`.
         """
         with _as_unreachable(), holding_connection(_caller()):
             if self._pool is None:
                 raise ConnectionError("not connected yet")
-            return await trio_asyncio.aio_as_trio(_fetchrow)(self._pool, query, args)
+            rows: Sequence[Any] = await trio_asyncio.aio_as_trio(_fetch)(self._pool, query, args)
+            return rows
 
     async def connect(self) -> None:
         """Make the pool, and know whether a pooler is in between. DatabaseUnreachable."""
         refuse_inside_transaction("connecting to the database")
-        proxied = await _is_pooled_by_proxy(self._url)
+        self.is_proxied = await _is_pooled_by_proxy(self.url)
         pool = triopg.create_pool(
-            self._url,
+            self.url,
             min_size=0,
             max_size=MAX_CONNECTIONS,
             timeout=CONNECT_TIMEOUT_SECONDS,
             command_timeout=COMMAND_TIMEOUT_SECONDS,
             # Behind a transaction pooler the next statement may run on another server connection.
-            statement_cache_size=0 if proxied else 100,
+            statement_cache_size=0 if self.is_proxied else 100,
             # A pooler refuses this as a start-up parameter; there the role's own setting counts.
             server_settings={}
-            if proxied
+            if self.is_proxied
             else {"idle_in_transaction_session_timeout": IDLE_IN_TRANSACTION_TIMEOUT},
             reset=_keep_session,
         )
@@ -210,11 +213,11 @@ class Database:
                     pass
 
 
-async def _fetchrow(pool: Any, query: str, args: Sequence[object]) -> Any:
+async def _fetch(pool: Any, query: str, args: Sequence[object]) -> Any:
     """Run by asyncio: triopg would go back and forth for each of these three steps."""
     # The time-out is for the acquisition, and again for the release.
     async with pool._asyncpg_pool.acquire(timeout=CONNECT_TIMEOUT_SECONDS) as conn:
-        return await conn.fetchrow(query, *args)
+        return await conn.fetch(query, *args)
 
 
 @asynccontextmanager

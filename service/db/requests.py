@@ -7,13 +7,12 @@ one of them, so what is stored is looked up again and the rest goes in.
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from datetime import datetime
-from typing import Any
+from dataclasses import replace
 
-from service.db.attachments import insert_attachments
+from service.db.new_attachments import insert_attachments
+from service.db.outbox import announce_completed
 from service.db.pool import Connection, UniqueViolationError
-from service.model import NewRequest
+from service.model import NewRequest, Verdict
 
 # What is known of these ids already.
 _FIND = """
@@ -71,18 +70,26 @@ async def find_fingerprints(
 
 
 async def store_requests(
-    conn: Connection, mailbox_id: int | None, requests: Sequence[NewRequest]
+    conn: Connection,
+    mailbox_id: int | None,
+    requests: Sequence[NewRequest],
+    *,
+    announces: bool = False,
 ) -> list[str]:
     """Store what is not stored yet: "stored" or "duplicate" for each. Inside a transaction.
 
-    Raises one of REJECTED_ERRORS when the database will not have one of them.
+    `announces`: the webhook gets to know of a request with nothing to extract, as it is complete
+    at once. Raises one of REJECTED_ERRORS when the database will not have one of them.
     """
     known: dict[str, str] = {}
     for _ in range(_ATTEMPTS):
         decided = decide_requests(requests, known)
         try:
             async with conn.transaction():
-                await _insert(conn, mailbox_id, [one for one in decided if one is not None])
+                fresh = [one for one in decided if one is not None]
+                complete = await _insert(conn, mailbox_id, fresh)
+                if announces and complete:
+                    await announce_completed(conn, complete)
         except UniqueViolationError:  # another replica won one of them: now its row is visible
             known = await find_fingerprints(
                 conn, [(one.source_ref, one.content_fingerprint) for one in requests]
@@ -110,9 +117,12 @@ def decide_requests(
     return decided
 
 
-async def _insert(conn: Connection, mailbox_id: int | None, requests: Sequence[NewRequest]) -> None:
+async def _insert(
+    conn: Connection, mailbox_id: int | None, requests: Sequence[NewRequest]
+) -> list[int]:
+    """The ids of those that have nothing to extract."""
     if not requests:
-        return
+        return []
     rows = await conn.fetch(
         _INSERT,
         mailbox_id,
@@ -137,35 +147,8 @@ async def _insert(conn: Connection, mailbox_id: int | None, requests: Sequence[N
             for attachment in request.attachments
         ],
     )
-
-
-# Requests after an id, oldest first, each with its attachments as one JSON array.
-_LIST_AFTER = """
-    SELECT r.id, r.subject, r.sender, r.received_at, r.message_id_reused,
-           json_agg(json_build_object('kind', a.kind, 'filename', a.filename,
-               'content_type', a.content_type, 'size_bytes', a.size_bytes, 'verdict', a.verdict,
-               'verdict_reason', a.verdict_reason, 'status', a.status) ORDER BY a.id) AS attachments
-    FROM request r JOIN attachment a ON a.request_id = r.id
-    WHERE r.id > $1 GROUP BY r.id ORDER BY r.id LIMIT $2
-"""
-
-
-@dataclass(frozen=True, slots=True)
-class StoredRequest:
-    """A request as it is shown; each attachment with the columns of `_LIST_AFTER`."""
-
-    id: int
-    subject: str | None
-    sender: str | None
-    received_at: datetime
-    message_id_reused: bool
-    attachments: list[dict[str, Any]]
-
-
-async def list_requests(conn: Connection, *, after_id: int, limit: int) -> list[StoredRequest]:
-    """Up to `limit` requests with ids beyond `after_id`, oldest first."""
-    rows = await conn.fetch(_LIST_AFTER, after_id, limit)
     return [
-        StoredRequest(**{**dict(row), "attachments": json.loads(row["attachments"])})
-        for row in rows
+        ids[request.source_ref]
+        for request in requests
+        if all(one.verdict is not Verdict.EXTRACT for one in request.attachments)
     ]

@@ -14,7 +14,9 @@ from service.db.pool import Connection
 from service.errors import MailroomError
 
 MESSAGES_INDEX = "messages:index"
-SCOPES = (MESSAGES_INDEX,)
+REQUESTS_INDEX = "requests:index"
+REQUESTS_WRITE = "requests:write"
+SCOPES = (MESSAGES_INDEX, REQUESTS_INDEX, REQUESTS_WRITE)
 PREFIX = "mr_"  # so that people and secret scanners know one when they see it
 _RANDOM_BYTES = 32
 

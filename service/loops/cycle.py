@@ -21,17 +21,26 @@ PAUSE_AFTER_FAILURE_SECONDS = 5
 
 
 async def run_cycles(
-    cycle: Callable[[], Awaitable[float]], *, heartbeat: Heartbeat, stopping: trio.Event
+    cycle: Callable[[], Awaitable[float]],
+    *,
+    heartbeat: Heartbeat,
+    stopping: trio.Event,
+    sleep: Callable[[float], Awaitable[None]] = trio.sleep,
 ) -> None:
-    """Run `cycle` until `stopping`; it returns the seconds to sleep before the next one."""
+    """Run `cycle` until `stopping`; it returns the seconds to `sleep` before the next one.
+
+    The watchdog may break a cycle off (`Heartbeat.restart`): the next one follows.
+    """
     while not stopping.is_set():
         heartbeat.beat()
         pause_seconds = min(PAUSE_AFTER_FAILURE_SECONDS, heartbeat.interval_seconds)
-        with shield(heartbeat.name):
+        with trio.CancelScope() as heartbeat.cycle_scope, shield(heartbeat.name):
             pause_seconds = await cycle()
+        if heartbeat.cycle_scope.cancelled_caught:
+            metrics.CYCLE_FAILURES.labels(heartbeat.name).inc()
         heartbeat.beat()
         async with move_on_when(stopping.wait):
-            await trio.sleep(pause_seconds)
+            await sleep(pause_seconds)
 
 
 @contextmanager

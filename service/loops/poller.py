@@ -7,6 +7,7 @@ it backs off, keeps its error, and recovers by itself.
 
 import logging
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import trio
@@ -29,7 +30,8 @@ from service.errors import (
 )
 from service.health import Health
 from service.intake import Outcome, Round
-from service.loops.cycle import run_cycles, shield
+from service.loops.claims import ClaimedWork
+from service.loops.cycle import run_cycles
 from service.model import Cursor
 from service.opener import MailboxOpener
 from service.recovery import recover_stuck_requests
@@ -78,7 +80,6 @@ class MailboxPoller:
         self._db = db
         self._settings = settings
         self._opener = opener
-        self._limits = settings.limits
 
     async def poll(self, claim: Claim) -> PollReport:
         """One poll under its deadline, recorded in the mailbox's row.
@@ -98,7 +99,7 @@ class MailboxPoller:
     async def replay(self, claim: Claim, server_ref: Cursor) -> Outcome:
         """Take one message of the quarantine again from the server: what became of it."""
         async with self._opener.open(claim.connection, claim.secret) as session:
-            round_ = Round(self._db, session, claim, self._limits)
+            round_ = Round(self._db, session, claim, self._settings)
             return await round_.replay(server_ref)
 
     async def _poll(self, claim: Claim, deadline_seconds: float) -> PollReport:
@@ -107,7 +108,7 @@ class MailboxPoller:
         with trio.move_on_after(deadline_seconds) as deadline:
             try:
                 async with self._opener.open(claim.connection, claim.secret) as session:
-                    round_ = Round(self._db, session, claim, self._limits)
+                    round_ = Round(self._db, session, claim, self._settings)
                     await round_.run()
             except (ClaimLost, DatabaseUnreachable):
                 raise
@@ -186,12 +187,18 @@ class Poller:
     ) -> None:
         self._db = db
         self._settings = settings
-        self._mailboxes = mailboxes
         self._stopping = health.stopping
         # A cycle beats at each claim, and waits for a free slot no longer than a poll may take.
+        self._patience_seconds = settings.poll_timeout_seconds
         silence_seconds = max(settings.poll_interval_seconds, settings.poll_timeout_seconds)
         self._heartbeat = health.add_heartbeat("poller", silence_seconds)
-        self._slots = trio.Semaphore(settings.poll_concurrency)
+        self._polls = ClaimedWork(
+            "poll",
+            self._claim,
+            mailboxes.poll,
+            slots=settings.poll_concurrency,
+            stopping=health.stopping,
+        )
 
     async def run(self) -> None:
         """Poll until the service stops; then the polls under way come to their end."""
@@ -204,7 +211,7 @@ class Poller:
 
     async def poll_due_once(self, nursery: trio.Nursery) -> float:
         """Claim until nothing is due, each poll in `nursery`; seconds until something is."""
-        while await self._claim(nursery):
+        while await self._polls.start(nursery, patience_seconds=self._patience_seconds):
             self._heartbeat.beat()
         await recover_stuck_requests(self._db, self._settings)
         async with self._db.connection() as conn:
@@ -212,30 +219,6 @@ class Poller:
         interval = self._settings.poll_interval_seconds
         return interval if seconds is None else min(max(seconds, MIN_PAUSE_SECONDS), interval)
 
-    async def _claim(self, nursery: trio.Nursery) -> int:
-        """Claim no more than can be polled at once, so that other replicas get the rest."""
-        await self._slots.acquire()
-        if self._stopping.is_set():
-            self._slots.release()
-            return 0
-        try:
-            limit = min(self._settings.poll_claim_limit, 1 + self._slots.value)
-            async with self._db.connection() as conn:
-                claims = await claim_due(conn, limit)
-        except BaseException:
-            self._slots.release()
-            raise
-        if not claims:
-            self._slots.release()
-        for index, claim in enumerate(claims):
-            if index > 0:
-                self._slots.acquire_nowait()
-            nursery.start_soon(self._poll, claim, name=f"poll {claim.address}")
-        return len(claims)
-
-    async def _poll(self, claim: Claim) -> None:
-        try:
-            with shield("poll"):
-                await self._mailboxes.poll(claim)
-        finally:
-            self._slots.release()
+    async def _claim(self, limit: int) -> Sequence[Claim]:
+        async with self._db.connection() as conn:
+            return await claim_due(conn, min(limit, self._settings.poll_claim_limit))

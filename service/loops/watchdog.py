@@ -1,4 +1,4 @@
-"""The watchdog: gives back what got stuck, and says which loop has fallen silent."""
+"""The watchdog: gives back what got stuck, and starts anew the loop that has fallen silent."""
 
 import logging
 
@@ -27,7 +27,17 @@ async def run(db: Database, settings: Settings, health: Health) -> None:
 
 async def watch_once(db: Database, settings: Settings, health: Health) -> int:
     """One look; returns how many attachments were given back."""
+    restart_silent_loops(health)
+    return await recover_stuck_requests(db, settings)
+
+
+def restart_silent_loops(health: Health) -> None:
+    """Break off the cycle of each loop that has not beaten for three intervals."""
     for heartbeat in health.heartbeats:
         if heartbeat.is_late:
-            log.error("%s has not beaten for %.0f s", heartbeat.name, heartbeat.age_seconds)
-    return await recover_stuck_requests(db, settings)
+            log.error(
+                "%s has not beaten for %.0f s: its cycle is broken off and starts anew",
+                heartbeat.name,
+                heartbeat.age_seconds,
+            )
+            heartbeat.restart()

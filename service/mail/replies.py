@@ -12,8 +12,7 @@ from service.errors import (
     MailboxThrottled,
     MailError,
 )
-
-MAX_RETRY_AFTER_SECONDS = 86_400
+from service.retry_after import MAX_RETRY_AFTER_SECONDS
 
 _BACKOFF = re.compile(r"Suggested Backoff Time:\s*(\d+)\s*(milli)?seconds", re.IGNORECASE)
 # ALERT is not in any of these: it says that people should read the text, not what is in it.

@@ -18,6 +18,7 @@ from service.web.metrics import create_metrics_blueprint
 from service.web.openapi import install_openapi
 from service.web.overload import refuse_early
 from service.web.problems import register_problems
+from service.web.requests import create_requests_blueprint
 
 
 def create_app(
@@ -29,6 +30,7 @@ def create_app(
     register_problems(app)
     gate = Gate(db, settings.rate_limit_per_minute)
     app.register_blueprint(create_messages_blueprint(gate, listings, waits))
+    app.register_blueprint(create_requests_blueprint(gate, db))
     app.register_blueprint(create_health_blueprint(db, health))
     app.register_blueprint(create_metrics_blueprint())
     app.register_blueprint(create_docs_blueprint())

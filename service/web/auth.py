@@ -4,22 +4,17 @@ Everything is read from the database for each request, in one statement and befo
 a token that is revoked or used up counts at once on every replica.
 """
 
-import trio
+from collections.abc import Awaitable, Callable
+
 from quart import Blueprint, Response, g, request
 
 from service.db.admission import Admission, Allowance, admit
 from service.db.pool import Database
-from service.errors import DatabaseUnreachable
-from service.web.problems import (
-    FORBIDDEN,
-    NOT_FOUND,
-    RATE_LIMITED,
-    UNAUTHORIZED,
-    Problem,
-    invalid_request,
-)
+from service.web.deadlines import database_deadline
+from service.web.problem_types import FORBIDDEN, NOT_FOUND, RATE_LIMITED, UNAUTHORIZED
+from service.web.problems import Problem, invalid_request
 
-DATABASE_TIMEOUT_SECONDS = 5
+READING_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
 class Gate:
@@ -34,26 +29,49 @@ class Gate:
 
         async def check() -> None:
             address = (request.view_args or {})["mailbox"]
-            admission = await self._admit(_bearer_token(), address)
-            g.allowance = admission.allowance
-            _check_allowance(admission.allowance)
-            _check_rights(admission, scope, address)
+            admission = await self._admit(scope, address)
+            _check_mailbox(admission, address)
             if admission.access is None:
                 raise Problem(NOT_FOUND, f"There is no mailbox {address}.")
             g.access = admission.access
 
-        blueprint.before_request(check)
-        blueprint.after_request(add_rate_limit_headers)
+        _check_before(blueprint, check)
 
-    async def _admit(self, token: str, address: str) -> Admission:
+    def guard(self, blueprint: Blueprint, *, read_scope: str, write_scope: str) -> None:
+        """All routes of the blueprint need one of the scopes, as their method reads or writes.
+
+        `g.mailboxes` is what the token is limited to, in lower case; None: nothing.
+        """
+
+        async def check() -> None:
+            scope = read_scope if request.method in READING_METHODS else write_scope
+            admission = await self._admit(scope, "")
+            g.mailboxes = admission.mailboxes
+
+        _check_before(blueprint, check)
+
+    async def _admit(self, scope: str, address: str) -> Admission:
+        admission = await self._find(_bearer_token(), address)
+        g.allowance = admission.allowance
+        _check_allowance(admission.allowance)
+        if scope not in admission.scopes:
+            name = admission.token_name
+            raise Problem(FORBIDDEN, f"The token {name} lacks the scope {scope}.")
+        return admission
+
+    async def _find(self, token: str, address: str) -> Admission:
         limit = self._requests_per_minute
-        with trio.move_on_after(DATABASE_TIMEOUT_SECONDS):
+        with database_deadline():
             admission = await admit(self._db, token, requests_per_minute=limit, address=address)
-            if admission is None:
-                detail = "The token is unknown, has expired or was revoked."
-                raise _unauthorized(detail, 'Bearer error="invalid_token"')
-            return admission
-        raise DatabaseUnreachable(f"PostgreSQL did not answer within {DATABASE_TIMEOUT_SECONDS} s")
+        if admission is None:
+            detail = "The token is unknown, has expired or was revoked."
+            raise _unauthorized(detail, 'Bearer error="invalid_token"')
+        return admission
+
+
+def _check_before(blueprint: Blueprint, check: Callable[[], Awaitable[None]]) -> None:
+    blueprint.before_request(check)
+    blueprint.after_request(add_rate_limit_headers)
 
 
 async def add_rate_limit_headers(response: Response) -> Response:
@@ -87,12 +105,10 @@ def _check_allowance(allowance: Allowance) -> None:
         )
 
 
-def _check_rights(admission: Admission, scope: str, address: str) -> None:
+def _check_mailbox(admission: Admission, address: str) -> None:
     """A token that does not cover an address does not learn whether it exists either."""
-    name = admission.token_name
-    if scope not in admission.scopes:
-        raise Problem(FORBIDDEN, f"The token {name} lacks the scope {scope}.")
     if set(address) & set("\r\n\0"):
         raise invalid_request("mailbox", "must not hold line breaks or NUL")
     if not admission.covers(address):
+        name = admission.token_name
         raise Problem(FORBIDDEN, f"The token {name} does not cover the mailbox {address}.")

@@ -16,7 +16,8 @@ from quart_schema import hide
 
 from service.web.openapi import OPENAPI_PATH
 from service.web.problem_documents import example_document
-from service.web.problems import NOT_FOUND, PAGES_PATH, PROBLEM_TYPES, Problem, public_url
+from service.web.problem_types import NOT_FOUND, PAGES_PATH, PROBLEM_TYPES
+from service.web.problems import Problem, public_url
 
 _PAGES = Path(__file__).parent / "pages"
 _MIMETYPES = {".css": "text/css", ".js": "text/javascript"}

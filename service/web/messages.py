@@ -11,7 +11,7 @@ from service.waiters import Found, Waiter, first_criteria
 from service.waits import MAX_TIMEOUT_SECONDS, Waits
 from service.web.auth import Gate
 from service.web.openapi import answers_problems
-from service.web.problems import (
+from service.web.problem_types import (
     AWAIT_OVERLOADED,
     AWAIT_TIMEOUT,
     DATABASE_UNAVAILABLE,
@@ -24,15 +24,16 @@ from service.web.problems import (
     RATE_LIMITED,
     SHUTTING_DOWN,
     UNAUTHORIZED,
-    Problem,
 )
+from service.web.problems import Problem
 from service.web.schemas import (
     AwaitQuery,
     IndexQuery,
     MessagesAnswer,
-    ShowQuery,
+    NoQuery,
     format_cursor,
     messages_json,
+    parse_number,
 )
 
 ACCOUNT_PATH = "/api/v1/email/account/<mailbox>"
@@ -72,12 +73,11 @@ def create_messages_blueprint(gate: Gate, listings: Listings, waits: Waits) -> B
     @blueprint.get("/messages/<email_id>")
     @answers_problems(*_COMMON, MAILBOX_UNAVAILABLE)
     @document_response(MessagesAnswer)
-    @validate_querystring(ShowQuery)
-    async def show_message(mailbox: str, email_id: str, query_args: ShowQuery) -> Response:  # noqa: ARG001
+    @validate_querystring(NoQuery)
+    async def show_message(mailbox: str, email_id: str, query_args: NoQuery) -> Response:  # noqa: ARG001
         """Show one message."""
-        is_uid = email_id.isascii() and email_id.isdecimal() and len(email_id) <= 10
-        if is_uid and 0 < int(email_id) <= MAX_UID:
-            listing = await listings.show(g.access, int(email_id))
+        if uid := parse_number(email_id, MAX_UID):
+            listing = await listings.show(g.access, uid)
             if listing.messages:
                 return _listed(listing)
         raise Problem(NOT_FOUND, f"There is no message {email_id} in {g.access.address}.")

@@ -19,21 +19,27 @@ from quart_trio import QuartTrio
 from werkzeug.routing.converters import BaseConverter
 from werkzeug.routing.rules import Rule
 
+from service.db.tokens import MESSAGES_INDEX, REQUESTS_INDEX, REQUESTS_WRITE
 from service.web.problem_documents import EXAMPLE_BASE_URL, document_model, example_document
-from service.web.problems import PAGES_PATH, RATE_LIMITED, UNAUTHORIZED, ProblemType
+from service.web.problem_types import PAGES_PATH, RATE_LIMITED, UNAUTHORIZED, ProblemType
 
 OPENAPI_PATH = "/openapi.json"
 API_PREFIX = "/api/"
 _PROBLEMS_ATTRIBUTE = "_mailroom_problems"
+_OCTETS_ATTRIBUTE = "_mailroom_octets"
 _TAGS = (
     Tag("messages", "Messages of a mailbox, read live from its mail server."),
+    Tag("requests", "What mails became: requests, their attachments, and what was read in them."),
     Tag("service", "How this replica is doing. No token needed."),
 )
+# By the beginning of the path; the first that fits.
+_TAG_NAMES = {"/api/v1/email/": "messages", API_PREFIX: "requests", "/": "service"}
 _TOKEN = {
     "type": "http",
     "scheme": "bearer",
     "description": "A token from `python -m service token create`, with the scope "
-    "`messages:index`.",
+    f"`{MESSAGES_INDEX}` for messages; for requests and attachments `{REQUESTS_INDEX}` to read "
+    f"them, `{REQUESTS_WRITE}` for a retry.",
 }
 _PATH_PARAMETERS: Mapping[str, Mapping[str, Any]] = {
     "mailbox": {
@@ -42,8 +48,11 @@ _PATH_PARAMETERS: Mapping[str, Mapping[str, Any]] = {
         "schema": {"type": "string", "pattern": r"^[^\r\n\0]+$"},
     },
     "email_id": {"description": "The `email_id` of a message in an earlier answer."},
+    "request_id": {"description": "The `id` of a request."},
+    "attachment_id": {"description": "The `id` of an attachment of a request."},
 }
 _HEADERS = {
+    "Content-Disposition": ("string", "`attachment`, with a name to save it under (RFC 6266)."),
     "WWW-Authenticate": ("string", "`Bearer`; where a token was sent, what is wrong with it."),
     "Retry-After": ("integer", "Seconds after which to try again."),
     "RateLimit-Limit": ("integer", "Requests that the token has per minute, over all replicas."),
@@ -66,6 +75,16 @@ def answers_problems(*kinds: ProblemType) -> Callable[[Handler], Handler]:
     return declare
 
 
+def answers_octets(description: str) -> Callable[[Handler], Handler]:
+    """Declare that a handler answers with bytes to save, not with JSON."""
+
+    def declare(handler: Handler) -> Handler:
+        setattr(handler, _OCTETS_ATTRIBUTE, description)
+        return handler
+
+    return declare
+
+
 def install_openapi(app: QuartTrio) -> None:
     """Serve the document of all handlers that are not hidden.
 
@@ -80,8 +99,9 @@ def install_openapi(app: QuartTrio) -> None:
         info=Info(
             title="mailroom",
             version="1.0.0",
-            description="Reads mailboxes, and waits for mail to arrive in them. Every error is a "
-            f"problem document (RFC 9457), each type explained at `{PAGES_PATH}`.",
+            description="Reads mailboxes, waits for mail to arrive in them, and gives what was "
+            "read in their attachments. Every error is a problem document (RFC 9457), each type "
+            f"explained at `{PAGES_PATH}`.",
         ),
         tags=list(_TAGS),
         openapi_provider_class=_Provider,
@@ -132,8 +152,13 @@ class _Provider(OpenAPIProvider):
         paths, schemas = super().build_paths(rule)
         handler = self._app.view_functions[rule.endpoint]
         kinds: tuple[ProblemType, ...] = getattr(handler, _PROBLEMS_ATTRIBUTE, ())
+        octets: str | None = getattr(handler, _OCTETS_ATTRIBUTE, None)
+        answered = {} if octets is None else {"responses": {"200": _octets_response(octets)}}
         completed = {
-            path: {name: _complete(path, operation, kinds) for name, operation in methods.items()}
+            path: {
+                name: _complete(path, operation | answered, kinds)
+                for name, operation in methods.items()
+            }
             for path, methods in paths.items()
         }
         for kind in kinds:
@@ -171,7 +196,8 @@ def _complete(
     completed = {name: value for name, value in operation.items() if value}
     if description := operation.get("description", "").strip():
         completed["description"] = description
-    completed.setdefault("tags", ["messages" if path.startswith(API_PREFIX) else "service"])
+    tag = next(name for prefix, name in _TAG_NAMES.items() if path.startswith(prefix))
+    completed.setdefault("tags", [tag])
     if UNAUTHORIZED in kinds:
         completed["security"] = [{"token": []}]
     responses = {str(status): answer for status, answer in operation["responses"].items()}
@@ -182,6 +208,14 @@ def _complete(
             headers = responses[status].get("headers", {})
             responses[status]["headers"] = headers | _headers(_RATE_LIMIT_HEADERS)
     return completed | {"responses": dict(sorted(responses.items()))}
+
+
+def _octets_response(description: str) -> dict[str, Any]:
+    return {
+        "description": description,
+        "content": {"application/octet-stream": {}},
+        "headers": _headers(["Content-Disposition"]),
+    }
 
 
 def _problem_response(status: int, kinds: tuple[ProblemType, ...]) -> dict[str, Any]:

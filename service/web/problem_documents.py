@@ -7,10 +7,17 @@ from collections.abc import Mapping
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from service.web.problems import AWAIT_TIMEOUT, INVALID_REQUEST, PAGES_PATH, ProblemType
+from service.web.problem_types import (
+    AWAIT_TIMEOUT,
+    INVALID_REQUEST,
+    NOT_RETRYABLE,
+    PAGES_PATH,
+    ProblemType,
+)
 
 EXAMPLE_BASE_URL = "https://mailroom.example.com"
 _EXAMPLE_PATH = "/api/v1/email/account/mybox@example.com/messages:await"
+_EXAMPLE_PATHS = {NOT_RETRYABLE: "/api/v1/attachments/4711/retry"}
 
 
 class ProblemDocument(BaseModel):
@@ -74,6 +81,7 @@ _EXAMPLE_MEMBERS: Mapping[ProblemType, Mapping[str, object]] = {
         "imap_search": 'FROM "noreply@example.com"',
         "cursor": "1.1767225600.4711",
     },
+    NOT_RETRYABLE: {"detail": "Attachment 4711 is being read at the moment."},
     INVALID_REQUEST: {
         "detail": "timeout: must be a number.",
         "errors": [{"parameter": "timeout", "reason": "must be a number"}],
@@ -93,6 +101,6 @@ def example_document(kind: ProblemType, base_url: str) -> dict[str, object]:
         "title": kind.title,
         "status": kind.status,
         "detail": kind.meaning.replace("`", ""),
-        "instance": base_url + _EXAMPLE_PATH,
+        "instance": base_url + _EXAMPLE_PATHS.get(kind, _EXAMPLE_PATH),
     }
     return document | dict(_EXAMPLE_MEMBERS.get(kind, {}))

@@ -24,6 +24,12 @@ DEFAULT_TIMEOUT_SECONDS = 30
 _LOST_PLUS = re.compile(r" (\d\d:?\d\d)\Z")
 
 
+def parse_number(text: str, maximum: int) -> int | None:
+    """A number from 1 to `maximum` as a path has it: ASCII digits alone, None for all else."""
+    is_number = text.isascii() and text.isdecimal() and len(text) <= len(str(maximum))
+    return int(text) if is_number and 0 < int(text) <= maximum else None
+
+
 def _check_text(value: str) -> str:
     if not value.strip():
         raise ValueError("must not be blank: it would match everything")
@@ -121,8 +127,8 @@ class AwaitQuery(MessageFilters):
     )
 
 
-class ShowQuery(BaseModel):
-    """One message takes no parameters."""
+class NoQuery(BaseModel):
+    """A resource that takes no parameters."""
 
     model_config = ConfigDict(extra="forbid")
 

@@ -20,7 +20,7 @@ from hypercorn.typing import (
 )
 from quart_trio import QuartTrio
 
-from service.errors import SettingsError
+from service.errors import DatabaseUnreachable, SettingsError
 
 log = logging.getLogger(__name__)
 
@@ -110,7 +110,10 @@ def _with_whole_answers(app: QuartTrio) -> ASGIFramework:
                     last.shield = is_last
                     await send(_body_event(body, is_last))
 
-        await app(_with_readable_path(scope), receive, send_whole)
+        try:
+            await app(_with_readable_path(scope), receive, send_whole)
+        except* DatabaseUnreachable as group:  # in the middle: all that is left is to hang up
+            log.warning("an answer broke off: %s", group.exceptions[0])
 
     return answer
 

@@ -7,7 +7,7 @@ import pytest
 from prometheus_client import REGISTRY
 from psycopg.rows import dict_row
 
-from service.db.attachments import recover_stuck_requests
+from service.db.attachments import recover_stuck_attachments
 from service.db.pool import Database
 from service.db.requests import store_requests
 from service.recovery import recover_stuck_requests as recover
@@ -35,7 +35,7 @@ async def add(db: Database, *, started_at: str | None = STUCK, attempts: int = 0
 
 async def recover_ids(db: Database) -> list[int]:
     async with db.transaction() as conn:
-        rows = await recover_stuck_requests(conn, stuck_after_seconds=900, max_attempts=5)
+        rows = await recover_stuck_attachments(conn, stuck_after_seconds=900, max_attempts=5)
     return sorted(row["id"] for row in rows)
 
 
@@ -67,7 +67,7 @@ async def test_a_given_back_attachment_has_one_attempt_more_and_no_stamp(
     (row,) = rows_in(database_url)
     assert (row["status"], row["attempts"]) == ("pending", 3)
     assert (row["stamp"], row["finished_at"]) == (None, None)
-    assert str(row["error"]).startswith("stuck in processing since ")
+    assert str(row["error"]).startswith("stuck: in processing since ")
     assert str(row["error"]).endswith(", attempt 3 of 5")
 
 

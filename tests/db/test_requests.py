@@ -15,7 +15,6 @@ from service.db.requests import (
     decide_source_ref,
     find_fingerprints,
     is_stored,
-    list_requests,
     store_requests,
     suffixed_ref,
 )
@@ -361,23 +360,3 @@ def test_the_ref_of_a_mail_follows_from_what_is_known(
     else:
         with pytest.raises(ValueError, match="two other mails hold the id"):
             decide_source_ref(ONE, A, known)
-
-
-async def test_requests_are_listed_after_an_id_with_their_attachments(db: Database) -> None:
-    await store(db, *[new_request(f"<{number}@example.com>") for number in range(4)])
-    async with db.connection() as conn:
-        everything = await list_requests(conn, after_id=0, limit=10)
-        page = await list_requests(conn, after_id=everything[0].id, limit=2)
-    assert [one.id for one in everything] == sorted(one.id for one in everything)
-    assert page == everything[1:3]
-    assert page[0].attachments == [
-        {
-            "kind": "body",
-            "filename": None,
-            "content_type": "text/plain",
-            "size_bytes": 5,
-            "verdict": "extract",
-            "verdict_reason": None,
-            "status": "pending",
-        }
-    ]

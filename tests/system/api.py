@@ -16,6 +16,7 @@ from urllib.parse import quote
 import httpx
 import psycopg
 from cryptography.fernet import Fernet
+from psycopg import sql
 
 from service.db.tokens import MESSAGES_INDEX, hash_token
 from tests.servers.service import Replica
@@ -43,6 +44,18 @@ class Api:
             address,
             json.dumps(connection),
             Fernet(self._key).encrypt(password),
+        )
+
+    def insert_mailbox(self, address: str) -> int:
+        """A mailbox that nobody reads; returns its id."""
+        return self.insert(
+            "email_mailbox_config",
+            address=address,
+            provider="imap",
+            connection=json.dumps(
+                {"host": "127.0.0.1", "port": 1, "tls": "none", "username": address}
+            ),
+            enabled=False,
         )
 
     def create_token(
@@ -91,6 +104,18 @@ class Api:
     def execute(self, statement: str, *values: object) -> None:
         with psycopg.connect(self.database_url) as conn:
             conn.execute(statement, values)  # type: ignore[call-overload]
+
+    def insert(self, table: str, **values: object) -> int:
+        """Insert one row; returns its id."""
+        statement = sql.SQL("INSERT INTO {} ({}) VALUES ({}) RETURNING id").format(
+            sql.Identifier(table),
+            sql.SQL(", ").join(map(sql.Identifier, values)),
+            sql.SQL(", ").join(map(sql.Placeholder, values)),
+        )
+        with psycopg.connect(self.database_url) as conn:
+            row = conn.execute(statement, values).fetchone()
+        assert row is not None
+        return int(row[0])
 
     def metric(self, name: str, **labels: str) -> float:
         """The value of one sample of /metrics; 0 while it is not there."""

@@ -3,10 +3,12 @@
 from collections.abc import Callable, Iterator
 from email.message import EmailMessage
 
+import httpx
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, given, settings
 from hypothesis.strategies import booleans
+from openapi_spec_validator import OpenAPIV31SpecValidator
 from schemathesis import APIOperation, BaseSchema, Case, GenerationMode
 from schemathesis.config import (
     ChecksConfig,
@@ -17,8 +19,10 @@ from schemathesis.config import (
 )
 from schemathesis.core.parameters import ParameterLocation
 
+from service.db.tokens import SCOPES
 from tests.servers import Dovecot, PostgresCluster
 from tests.system.api import Api, open_api
+from tests.system.requests.rows import Rows
 
 EXAMPLES = 40
 MAX_WAIT_SECONDS = 0.1
@@ -41,7 +45,7 @@ def api(
 
 @pytest.fixture(scope="module")
 def token(api: Api) -> str:
-    return api.create_token()
+    return api.create_token(scopes=SCOPES)
 
 
 @pytest.fixture(scope="module")
@@ -54,9 +58,19 @@ def mailbox(api: Api, dovecot: Dovecot) -> str:
 
 
 @pytest.fixture(scope="module")
+def known_ids(api: Api) -> dict[str, str]:
+    """Of a request and its file, by their names in paths."""
+    rows = Rows(api, "requests@example.com", api.insert_mailbox("requests@example.com"))
+    request_id = rows.request("skipped", "failed")
+    file_id = rows.file(request_id, "done", b"a;b\r\n", filename="a.csv", content_type="text/csv")
+    return {"request_id": str(request_id), "attachment_id": str(file_id)}
+
+
+@pytest.fixture(scope="module")
 def document(api: Api) -> BaseSchema:
-    """A right request is one that gets an answer; 408 is the one to a wait for nothing."""
-    accepted = PositiveDataAcceptanceConfig(expected_statuses=["200", "404", "408"])
+    """A right request is one that gets an answer; 408 is the one to a wait for nothing, 409 that
+    to a second retry."""
+    accepted = PositiveDataAcceptanceConfig(expected_statuses=["200", "202", "404", "408", "409"])
     project = ProjectConfig(checks=ChecksConfig(positive_data_acceptance=accepted))
     config = SchemathesisConfig(projects=ProjectsConfig(default=project))
     return schemathesis.openapi.from_url(f"{api.origin}/openapi.json", config=config)
@@ -77,10 +91,15 @@ def mail(number: int) -> bytes:
     return message.as_bytes().replace(b"\n", b"\r\n")
 
 
+def test_the_document_is_openapi_3_1(api: Api) -> None:
+    document = httpx.get(f"{api.origin}/openapi.json", verify=False).json()
+    OpenAPIV31SpecValidator(document).validate()
+
+
 def test_every_answer_to_a_right_request_is_as_documented(
-    document: BaseSchema, api: Api, token: str, mailbox: str
+    document: BaseSchema, api: Api, token: str, mailbox: str, known_ids: dict[str, str]
 ) -> None:
-    """Half of them are for the mailbox that is there; a cursor is right only if it is of one."""
+    """Half of them are for what is there; a cursor of messages is right only if it is of one."""
     with api.client(token) as client:
         cursor = client.get(api.messages(mailbox)).json()["meta"]["cursor"]
 
@@ -89,25 +108,30 @@ def test_every_answer_to_a_right_request_is_as_documented(
             case.path_parameters["mailbox"] = mailbox if is_known else "nobody@example.com"
         if "email_id" in case.path_parameters and is_known:
             case.path_parameters["email_id"] = "1"
+        if is_known:
+            parameters = case.path_parameters
+            parameters |= {name: known_ids[name] for name in known_ids.keys() & parameters}
         if "after" in case.query:
             case.query["after"] = cursor
 
     statuses: set[int] = set()
     for operation in operations(document):
         statuses |= check_operation(operation, GenerationMode.POSITIVE, token, prepare)
-    assert statuses == {200, 404, 408}
+    assert statuses - {409} == {200, 202, 404, 408}
 
 
 def test_every_answer_to_a_wrong_request_is_as_documented(
-    document: BaseSchema, token: str, mailbox: str
+    document: BaseSchema, token: str, mailbox: str, known_ids: dict[str, str]
 ) -> None:
-    """For the mailbox that is there, unless the path is what is wrong."""
+    """For what is there, unless the path is what is wrong."""
+    known = known_ids | {"mailbox": mailbox}
 
     def prepare(case: Case, _: bool) -> None:
         assert case.meta is not None
         path = case.meta.components.get(ParameterLocation.PATH)
         if path is None or path.mode is GenerationMode.POSITIVE:
-            case.path_parameters["mailbox"] = mailbox
+            parameters = case.path_parameters
+            parameters |= {name: known[name] for name in known.keys() & parameters}
 
     statuses: set[int] = set()
     for operation in operations(document.include(path_regex="^/api/")):
@@ -116,10 +140,12 @@ def test_every_answer_to_a_wrong_request_is_as_documented(
 
 
 def test_what_is_answered_without_a_token_is_as_documented(
-    document: BaseSchema, mailbox: str
+    document: BaseSchema, mailbox: str, known_ids: dict[str, str]
 ) -> None:
+    known = known_ids | {"mailbox": mailbox, "email_id": "1"}
     for operation in operations(document.include(path_regex="^/api/")):
-        case = operation.Case(path_parameters={"mailbox": mailbox, "email_id": "1"})
+        names = [parameter.name for parameter in operation.path_parameters]
+        case = operation.Case(path_parameters={name: known[name] for name in names})
         assert case.call_and_validate().status_code == 401
 
 

@@ -106,6 +106,8 @@ def test_every_command_explains_itself() -> None:
     commands = list(commands_of(cli))
     assert ("mailbox", "add") in commands
     assert ("quarantine", "replay") in commands
+    assert ("attachment", "retry") in commands
+    assert ("webhook", "retry") in commands
     for path in commands:
         result = CliRunner().invoke(cli, [*path, "--help"], prog_name="mailroom")
         assert (result.exit_code, result.stderr) == (0, ""), path
@@ -130,6 +132,11 @@ WRONG_USAGE = [
     ["quarantine", "replay"],
     ["quarantine", "replay", "--all", "7"],
     ["quarantine", "show", "seven"],
+    ["attachment", "list", "--status", "lost"],
+    ["attachment", "retry"],
+    ["attachment", "retry", "--all", "7"],
+    ["webhook", "retry"],
+    ["webhook", "retry", "--all", "7"],
 ]
 
 
@@ -331,6 +338,11 @@ def test_a_command_that_cannot_work_says_why_in_one_line(
         (listing, {"POLL_INTERVAL_SECONDS": "0"}, "POLL_INTERVAL_SECONDS: "),
         (["serve"], {"HTTP_BIND": "here"}, "HTTP_BIND: must be HOST:PORT"),
         (["quarantine", "show", "7"], {}, "there is no quarantine row 7"),
+        (["attachment", "show", "7"], {}, "there is no attachment 7"),
+        (["attachment", "retry", "7"], {}, "there is no attachment 7"),
+        (["webhook", "retry", "7"], {}, "there is no undelivered event 7"),
+        ([], {"WEBHOOK_URL": "http://h.example.com:99999/"}, "WEBHOOK_SECRET: needed with WEBHOOK"),
+        ([], {"LLM_BASE_URL": "http://h.example.com/v1"}, "LLM_MODEL: needed with LLM_BASE_URL"),
     ]
 
     def run_case(case: tuple[Sequence[str], Mapping[str, str], str]) -> Result:
@@ -410,7 +422,7 @@ def test_the_service_answers_and_outlives_a_postgresql_that_goes_and_comes_back(
         ready = get(service, "/readyz")
         assert ready.json() == {
             "status": "ready",
-            "checks": {"database": "ok", "loops": "ok", "poller": "ok", "watchdog": "ok"},
+            "checks": dict.fromkeys(("database", "loops", "pipeline", "poller", "watchdog"), "ok"),
         }
         assert get(service, "/healthz").json() == {"status": "alive"}
         metrics = get(service, "/metrics")

@@ -9,8 +9,9 @@ import trio.testing
 from prometheus_client import REGISTRY
 
 from service.errors import DatabaseUnreachable
-from service.health import Heartbeat
+from service.health import Health, Heartbeat
 from service.loops.cycle import PAUSE_AFTER_FAILURE_SECONDS, run_cycles, shield
+from service.loops.watchdog import restart_silent_loops
 
 
 def failures(loop: str) -> float:
@@ -214,3 +215,40 @@ def test_the_wish_to_end_the_process_passes_out_of_a_group(
         raise BaseExceptionGroup("both", [KeyboardInterrupt(), ValueError("ordinary")])
     assert [type(one) for one in caught.value.exceptions] == [KeyboardInterrupt]
     assert "ValueError: ordinary" in caplog.text
+
+
+@pytest.mark.expects_errors
+async def test_a_cycle_that_hangs_is_broken_off_by_the_watchdog_and_starts_anew(
+    autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    health = Health()
+    stuck = health.add_heartbeat("stuck", 10)
+    well = health.add_heartbeat("well", 1000)
+    started_at: list[float] = []
+    before = failures("stuck")
+    epoch = trio.current_time()
+
+    async def hang() -> float:
+        started_at.append(trio.current_time() - epoch)
+        if len(started_at) == 3:
+            health.stopping.set()
+            return 0
+        await trio.sleep_forever()
+        return 0
+
+    async def watch() -> None:
+        while not health.stopping.is_set():
+            await trio.sleep(1)
+            restart_silent_loops(health)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(watch)
+        nursery.start_soon(lambda: run_cycles(hang, heartbeat=stuck, stopping=health.stopping))
+    late_after = 31  # three intervals, and the watchdog's next look
+    pause = PAUSE_AFTER_FAILURE_SECONDS
+    assert started_at == pytest.approx([0, late_after + pause, 2 * (late_after + pause)])
+    assert failures("stuck") == before + 2
+    assert [record.getMessage() for record in caplog.records] == [
+        "stuck has not beaten for 31 s: its cycle is broken off and starts anew"
+    ] * 2
+    assert not well.is_late

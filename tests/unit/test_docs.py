@@ -15,10 +15,11 @@ from quart import Blueprint, Response, jsonify
 from quart_schema import document_response, validate_querystring
 from quart_trio import QuartTrio
 
+from service.db.tokens import SCOPES
 from service.web.docs import create_docs_blueprint
-from service.web.openapi import answers_problems, install_openapi
+from service.web.openapi import answers_octets, answers_problems, install_openapi
 from service.web.problem_documents import document_model
-from service.web.problems import (
+from service.web.problem_types import (
     AWAIT_OVERLOADED,
     AWAIT_TIMEOUT,
     DATABASE_UNAVAILABLE,
@@ -30,11 +31,12 @@ from service.web.problems import (
     SHUTTING_DOWN,
     UNAUTHORIZED,
     ProblemType,
-    register_problems,
 )
+from service.web.problems import register_problems
 
 AWAIT_PATH = "/api/v1/email/account/{mailbox}/messages:await"
 SHOW_PATH = "/api/v1/email/account/{mailbox}/messages/{email_id}"
+CONTENT_PATH = "/api/v1/attachments/{attachment_id}/content"
 RATE_LIMIT_HEADERS = {"RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Reset"}
 PAGE_PATHS = ["/docs", PAGES_PATH, *(f"{PAGES_PATH}/{kind.slug}" for kind in PROBLEM_TYPES)]
 AWAIT_PROBLEMS = (
@@ -87,6 +89,13 @@ def create_messages_blueprint() -> Blueprint:
     async def show_message(mailbox: str, email_id: str) -> Response:
         """Show one message."""
         return jsonify(collection=[])
+
+    @blueprint.get("/api/v1/attachments/<attachment_id>/content")
+    @answers_problems(UNAUTHORIZED, NOT_FOUND, RATE_LIMITED)
+    @answers_octets("The bytes.")
+    async def download(attachment_id: str) -> Response:
+        """Download."""
+        return Response(b"", content_type="application/octet-stream")
 
     @blueprint.get("/healthz")
     async def healthz() -> Response:
@@ -155,14 +164,15 @@ async def test_the_document_is_openapi_3_1(document: dict[str, Any]) -> None:
 async def test_schemathesis_reads_every_operation(document: dict[str, Any]) -> None:
     schema = schemathesis.openapi.from_dict(document)
     labels = [operation.ok().label for operation in schema.get_all_operations()]
-    assert labels == [f"GET {SHOW_PATH}", f"GET {AWAIT_PATH}", "GET /healthz"]
+    paths = [CONTENT_PATH, SHOW_PATH, AWAIT_PATH, "/healthz"]
+    assert labels == [f"GET {path}" for path in paths]
 
 
 async def test_paths_and_tags_stand_in_a_fixed_order(document: dict[str, Any]) -> None:
-    assert list(document["paths"]) == [SHOW_PATH, AWAIT_PATH, "/healthz"]
-    assert [tag["name"] for tag in document["tags"]] == ["messages", "service"]
+    assert list(document["paths"]) == [CONTENT_PATH, SHOW_PATH, AWAIT_PATH, "/healthz"]
+    assert [tag["name"] for tag in document["tags"]] == ["messages", "requests", "service"]
     tags = [path["get"]["tags"] for path in document["paths"].values()]
-    assert tags == [["messages"], ["messages"], ["service"]]
+    assert tags == [["requests"], ["messages"], ["messages"], ["service"]]
 
 
 async def test_an_operation_is_named_and_described_by_its_handler(
@@ -200,6 +210,13 @@ async def test_models_are_components(document: dict[str, Any]) -> None:
     }
     names = ["Answer", "AwaitTimeout", "InvalidParameter", "InvalidRequest", "Item", "Problem"]
     assert list(document["components"]["schemas"]) == names
+
+
+async def test_bytes_are_no_json(document: dict[str, Any]) -> None:
+    success = document["paths"][CONTENT_PATH]["get"]["responses"]["200"]
+    assert success["description"] == "The bytes."
+    assert success["content"] == {"application/octet-stream": {}}
+    assert set(success["headers"]) == RATE_LIMIT_HEADERS | {"Content-Disposition"}
 
 
 async def test_every_problem_is_described_under_its_status(document: dict[str, Any]) -> None:
@@ -251,7 +268,9 @@ async def test_headers_are_described_where_they_are_sent(document: dict[str, Any
 
 
 async def test_the_token_is_wanted_where_it_is_checked(document: dict[str, Any]) -> None:
-    assert document["components"]["securitySchemes"]["token"]["scheme"] == "bearer"
+    token = document["components"]["securitySchemes"]["token"]
+    assert token["scheme"] == "bearer"
+    assert all(f"`{scope}`" in token["description"] for scope in SCOPES)
     assert document["paths"][AWAIT_PATH]["get"]["security"] == [{"token": []}]
     assert "security" not in document["paths"]["/healthz"]["get"]
 

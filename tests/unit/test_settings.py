@@ -29,7 +29,21 @@ DEFAULTS = {
     "IMAP_MAX_CONNECTIONS": 40,
     "EXTRACT_MAX_BYTES": 26_214_400,
     "INLINE_IMAGE_MAX_BYTES": 51_200,
+    "PIPELINE_CONCURRENCY": 2,
     "PIPELINE_MAX_ATTEMPTS": 5,
+    "READ_TIMEOUT_SECONDS": 60,
+    "READ_MAX_MEMORY_BYTES": 512 * 1024 * 1024,
+    "READ_MAX_OUTPUT_BYTES": 10 * 1024 * 1024,
+    "LLM_BASE_URL": None,
+    "LLM_MODEL": None,
+    "LLM_API_KEY": None,
+    "LLM_SCHEMA_FILE": None,
+    "LLM_CONCURRENCY": 4,
+    "LLM_TIMEOUT_SECONDS": 120,
+    "LLM_MAX_INPUT_CHARS": 200_000,
+    "WEBHOOK_URL": None,
+    "WEBHOOK_SECRET": None,
+    "WEBHOOK_ALLOW_PRIVATE": False,
     "LOG_LEVEL": "info",
     "LOG_FORMAT": None,
 }
@@ -110,6 +124,18 @@ def test_a_variable_is_read(
         ("EXTRACT_MAX_BYTES", "25 MB"),
         ("INLINE_IMAGE_MAX_BYTES", "-1"),
         ("PIPELINE_MAX_ATTEMPTS", "0"),
+        ("PIPELINE_CONCURRENCY", "0"),
+        ("READ_TIMEOUT_SECONDS", "0"),
+        ("READ_MAX_MEMORY_BYTES", "1000000"),
+        ("READ_MAX_OUTPUT_BYTES", "0"),
+        ("LLM_BASE_URL", "llm.example.com/v1"),
+        ("LLM_CONCURRENCY", "0"),
+        ("LLM_TIMEOUT_SECONDS", "nan"),
+        ("LLM_MAX_INPUT_CHARS", "10"),
+        ("WEBHOOK_URL", "hooks.example.com?token=geheim-5"),
+        ("WEBHOOK_SECRET", "geheim-5"),
+        ("WEBHOOK_SECRET", "whsec_Z2VoZWltLTU="),
+        ("WEBHOOK_ALLOW_PRIVATE", "perhaps"),
         ("LOG_LEVEL", "loud"),
         ("LOG_FORMAT", "xml"),
     ],
@@ -126,6 +152,21 @@ def test_a_wrong_value_is_one_line_that_names_the_variable(
     assert "geheim-5" not in message
     assert caught.value.__cause__ is None
     assert caught.value.__suppress_context__, "the context is an error that may hold the value"
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "missing"),
+    [
+        ("LLM_BASE_URL", "https://llm.example.com/v1", "LLM_MODEL"),
+        ("WEBHOOK_URL", "https://hooks.example.com/?token=geheim-5", "WEBHOOK_SECRET"),
+    ],
+)
+def test_a_variable_that_needs_another_one_says_so(
+    variable: str, value: str, missing: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(SettingsError, match=f"^{missing}: needed with {variable}$"):
+        Settings.load()
 
 
 def test_overrides_win_over_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,6 +221,10 @@ def test_secrets_are_not_in_the_representation(monkeypatch: pytest.MonkeyPatch) 
     key = Fernet.generate_key().decode()
     monkeypatch.setenv("SERVICE_SECRET_KEY", key)
     monkeypatch.setenv("DATABASE_URL", "postgresql://anna:geheim-5@db.example.com/mail")
+    monkeypatch.setenv("LLM_API_KEY", "geheim-5")
+    monkeypatch.setenv("WEBHOOK_URL", "https://hooks.example.com/?token=geheim-5")
+    monkeypatch.setenv("WEBHOOK_SECRET", "whsec_" + "Z2VoZWltLTUg" * 4)
     text = repr(Settings.load()) + str(Settings.load())
     assert key not in text
+    assert "Z2VoZWlt" not in text
     assert "geheim-5" not in text

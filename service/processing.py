@@ -1,0 +1,182 @@
+"""One claimed attachment from its bytes to its outcome: read it, ask the LLM, write the result.
+
+Whatever goes wrong becomes an outcome with a reason: `failed` where trying again is of no use,
+else `pending` again with a back-off until the attempts are used up. Only a database that is away
+is waited for. No connection is held during the reading and the asking.
+"""
+
+import json
+import logging
+from dataclasses import dataclass
+
+import trio
+
+from service import metrics
+from service.db.attachments import Claim, Outcome, load_content, lock_requests, write_outcome
+from service.db.outbox import announce_completed
+from service.db.pool import REJECTED_ERRORS, Database
+from service.errors import ClaimLost, DatabaseUnreachable, ReadFailed, TryLater
+from service.extract.llm import Llm
+from service.extract.prompt import Document
+from service.extract.readers import Readers
+from service.settings import Settings
+
+log = logging.getLogger(__name__)
+
+FIRST_DELAY_SECONDS = 30
+MAX_DELAY_SECONDS = 3600
+DATABASE_PAUSE_SECONDS = 1
+RELEASE_TIMEOUT_SECONDS = 2
+# Its holder gives a claim back before the watchdog takes it for stuck.
+SHARE_OF_STUCK_TIME = 0.8
+
+
+def decide_failure(
+    claim: Claim, error: Exception, result: bytes | None, *, max_attempts: int
+) -> Outcome:
+    """What an error makes of a claim; what was read before it is kept with a final one."""
+    kept = None if result is None else result.decode()
+    if isinstance(error, ReadFailed):
+        return Outcome(claim, "failed", kept, f"{error.code}: {error}")
+    if isinstance(error, DatabaseUnreachable):
+        return Outcome(claim, "pending", error=str(error))
+    reason = str(error) if isinstance(error, TryLater) else f"{type(error).__name__}: {error}"
+    attempts = claim.attempts + 1
+    if attempts >= max_attempts:
+        sentence = f"unavailable: {reason}, attempt {attempts} of {max_attempts}"
+        return Outcome(claim, "failed", kept, sentence, counted=1)
+    asked_seconds = getattr(error, "retry_after_seconds", None) or 0
+    delay_seconds = max(FIRST_DELAY_SECONDS * 2.0 ** min(claim.attempts, 20), asked_seconds)
+    delay_seconds = min(delay_seconds, MAX_DELAY_SECONDS)
+    return Outcome(claim, "pending", error=reason, counted=1, delay_seconds=delay_seconds)
+
+
+@dataclass(slots=True)
+class _Progress:
+    """What an attempt has so far, for the case that it fails behind it."""
+
+    result: bytes | None = None
+
+
+class Processor:
+    """Works on claims, several at once."""
+
+    def __init__(self, db: Database, settings: Settings, readers: Readers, llm: Llm | None) -> None:
+        self._db = db
+        self._readers = readers
+        self._llm = llm
+        self._reading = trio.CapacityLimiter(settings.pipeline_concurrency)
+        self._max_attempts = settings.pipeline_max_attempts
+        self._deadline_seconds = settings.watchdog_stuck_after_seconds * SHARE_OF_STUCK_TIME
+        self._announces = settings.sends_webhooks
+
+    @property
+    def wants_texts(self) -> bool:
+        """Whether a file needs the text of its mail beside it."""
+        return self._llm is not None
+
+    async def process(self, claim: Claim) -> Outcome | None:
+        """Work on a claim and write what became of it; None when the claim was lost meanwhile.
+
+        A cancellation gives it back, without an attempt counted.
+        """
+        try:
+            outcome = await self._decide(claim)
+            is_ours = outcome is not None and await self._write(outcome)
+        except trio.Cancelled:
+            with trio.move_on_after(RELEASE_TIMEOUT_SECONDS, shield=True):
+                await self._write(Outcome(claim, "pending"))
+            raise
+        if outcome is None or not is_ours:
+            log.warning("attachment %s: the claim was lost, its result is dropped", claim.id)
+            metrics.ATTACHMENTS.labels("lost").inc()
+            return None
+        _report(outcome)
+        return outcome
+
+    async def _decide(self, claim: Claim) -> Outcome | None:
+        """What becomes of a claim, None for a lost one; raises nothing but a cancellation."""
+        progress = _Progress()
+        with trio.move_on_after(self._deadline_seconds):
+            return await self._attempt(claim, progress)
+        late = TryLater(f"not done within {self._deadline_seconds:g} s")
+        return decide_failure(claim, late, progress.result, max_attempts=self._max_attempts)
+
+    async def _attempt(self, claim: Claim, progress: _Progress) -> Outcome | None:
+        try:
+            progress.result = await self._read(claim)
+            answered = await self._ask(claim, progress.result)
+            return Outcome(claim, "done", answered.decode())
+        except ClaimLost:
+            return None
+        except Exception as error:
+            if not isinstance(error, ReadFailed | TryLater | DatabaseUnreachable):
+                log.exception("attachment %s: an attempt crashed", claim.id)
+            return decide_failure(claim, error, progress.result, max_attempts=self._max_attempts)
+
+    async def _read(self, claim: Claim) -> bytes:
+        """The JSON of what is in the document. Large files are loaded when their turn comes."""
+        if claim.kind == "body":
+            body: dict[str, object] = {"text": claim.body_text, "pages": [], "warnings": []}
+            return json.dumps(body, ensure_ascii=False).encode()
+        async with self._reading:
+            content = claim.content
+            if content is None:
+                content = await load_content(self._db, claim)
+            with metrics.READ_SECONDS.time():
+                return await self._readers.read(content)
+
+    async def _ask(self, claim: Claim, result: bytes) -> bytes:
+        """The result with the LLM's answer in it, where there is one to ask."""
+        if self._llm is None:
+            return result
+        document = Document(
+            filename=claim.filename,
+            result=result,
+            context_text=claim.body_text if claim.kind == "file" else None,
+            gives_context_rows=claim.gives_context_rows,
+        )
+        answer = await self._llm.ask(document)
+        return await trio.to_thread.run_sync(_with_answer, result, answer)
+
+    async def _write(self, outcome: Outcome) -> bool:
+        """Whether the claim was still ours. A database that is away is waited for."""
+        while True:
+            try:
+                return await self._write_once(outcome)
+            except DatabaseUnreachable as error:
+                log.warning("attachment %s: %s; trying again", outcome.claim.id, error)
+                await trio.sleep(DATABASE_PAUSE_SECONDS)
+            except REJECTED_ERRORS as error:
+                if outcome.result is None:
+                    raise
+                reason = f"damaged: what was read from it cannot be stored: {error}"
+                outcome = Outcome(outcome.claim, "failed", error=reason)
+
+    async def _write_once(self, outcome: Outcome) -> bool:
+        if outcome.status == "pending" or not self._announces:
+            return await write_outcome(self._db, outcome)
+        async with self._db.transaction() as conn:
+            await lock_requests(conn, [outcome.claim.request_id])
+            is_ours = await write_outcome(conn, outcome)
+            if is_ours:
+                await announce_completed(conn, [outcome.claim.request_id])
+        return is_ours
+
+
+def _with_answer(result: bytes, answer: dict[str, object]) -> bytes:
+    return json.dumps({**json.loads(result), "llm": answer}, ensure_ascii=False).encode()
+
+
+def _report(outcome: Outcome) -> None:
+    """Failed files are the senders' business, what is tried again is the operator's."""
+    metrics.ATTACHMENTS.labels(outcome.status).inc()
+    if outcome.status == "failed":
+        log.info("attachment %s failed: %s", outcome.claim.id, outcome.error)
+    elif outcome.status == "pending":
+        log.warning(
+            "attachment %s: %s; next attempt in %.0f s",
+            outcome.claim.id,
+            outcome.error,
+            outcome.delay_seconds,
+        )

@@ -1,0 +1,40 @@
+"""A real replica for all tests of this package, and rows that its pipeline leaves alone."""
+
+import itertools
+from collections.abc import Iterator
+
+import httpx
+import pytest
+
+from service.db.tokens import REQUESTS_INDEX, REQUESTS_WRITE
+from tests.servers import PostgresCluster
+from tests.system.api import Api, open_api
+from tests.system.requests.rows import Rows
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="package")
+def api(
+    postgres: PostgresCluster, migrated_template: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Api]:
+    """None of the tests may make it log an error."""
+    url = postgres.create_database("requests", template=migrated_template)
+    with open_api(tmp_path_factory.mktemp("requests"), url) as api:
+        yield api
+        assert "ERROR" not in api.replica.log.read_text()
+
+
+@pytest.fixture(scope="package")
+def client(api: Api) -> Iterator[httpx.Client]:
+    """Of somebody who may do everything."""
+    token = api.create_token(scopes=(REQUESTS_INDEX, REQUESTS_WRITE))
+    with api.client(token) as client:
+        yield client
+
+
+@pytest.fixture
+def rows(api: Api) -> Rows:
+    """For a mailbox of this test's own."""
+    address = f"Box{next(_numbers)}@Example.com"
+    return Rows(api, address, api.insert_mailbox(address))
