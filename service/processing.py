@@ -1,8 +1,8 @@
 """One claimed attachment from its bytes to its outcome: read it, ask the LLM, write the result.
 
 Whatever goes wrong becomes an outcome with a reason: `failed` where trying again is of no use,
-else `pending` again with a back-off until the attempts are used up. Only a database that is away
-is waited for. No connection is held during the reading and the asking.
+else `pending` again with a back-off until the attempts are used up. No connection is held while it
+reads and asks.
 """
 
 import json
@@ -12,20 +12,19 @@ from dataclasses import dataclass
 import trio
 
 from service import metrics
-from service.db.attachments import Claim, Outcome, load_content, lock_requests, write_outcome
-from service.db.outbox import announce_completed
-from service.db.pool import REJECTED_ERRORS, Database
+from service.db.attachments import Claim, Outcome, load_content
+from service.db.pool import Database
 from service.errors import ClaimLost, DatabaseUnreachable, ReadFailed, TryLater
 from service.extract.llm import Llm
 from service.extract.prompt import Document
 from service.extract.readers import Readers
+from service.outcomes import OutcomeWriter
 from service.settings import Settings
 
 log = logging.getLogger(__name__)
 
 FIRST_DELAY_SECONDS = 30
 MAX_DELAY_SECONDS = 3600
-DATABASE_PAUSE_SECONDS = 1
 RELEASE_TIMEOUT_SECONDS = 2
 # Its holder gives a claim back before the watchdog takes it for stuck.
 SHARE_OF_STUCK_TIME = 0.8
@@ -68,7 +67,7 @@ class Processor:
         self._reading = trio.CapacityLimiter(settings.pipeline_concurrency)
         self._max_attempts = settings.pipeline_max_attempts
         self._deadline_seconds = settings.watchdog_stuck_after_seconds * SHARE_OF_STUCK_TIME
-        self._announces = settings.sends_webhooks
+        self._writer = OutcomeWriter(db, announces=settings.sends_webhooks)
 
     @property
     def wants_texts(self) -> bool:
@@ -82,10 +81,10 @@ class Processor:
         """
         try:
             outcome = await self._decide(claim)
-            is_ours = outcome is not None and await self._write(outcome)
+            is_ours = outcome is not None and await self._writer.write(outcome)
         except trio.Cancelled:
             with trio.move_on_after(RELEASE_TIMEOUT_SECONDS, shield=True):
-                await self._write(Outcome(claim, "pending"))
+                await self._writer.write(Outcome(claim, "pending"))
             raise
         if outcome is None or not is_ours:
             log.warning("attachment %s: the claim was lost, its result is dropped", claim.id)
@@ -138,30 +137,6 @@ class Processor:
         )
         answer = await self._llm.ask(document)
         return await trio.to_thread.run_sync(_with_answer, result, answer)
-
-    async def _write(self, outcome: Outcome) -> bool:
-        """Whether the claim was still ours. A database that is away is waited for."""
-        while True:
-            try:
-                return await self._write_once(outcome)
-            except DatabaseUnreachable as error:
-                log.warning("attachment %s: %s; trying again", outcome.claim.id, error)
-                await trio.sleep(DATABASE_PAUSE_SECONDS)
-            except REJECTED_ERRORS as error:
-                if outcome.result is None:
-                    raise
-                reason = f"damaged: what was read from it cannot be stored: {error}"
-                outcome = Outcome(outcome.claim, "failed", error=reason)
-
-    async def _write_once(self, outcome: Outcome) -> bool:
-        if outcome.status == "pending" or not self._announces:
-            return await write_outcome(self._db, outcome)
-        async with self._db.transaction() as conn:
-            await lock_requests(conn, [outcome.claim.request_id])
-            is_ours = await write_outcome(conn, outcome)
-            if is_ours:
-                await announce_completed(conn, [outcome.claim.request_id])
-        return is_ours
 
 
 def _with_answer(result: bytes, answer: dict[str, object]) -> bytes:

@@ -165,13 +165,24 @@ async def load_content(db: Database, claim: Claim) -> bytes:
     return content
 
 
-async def write_outcome(conn: Connection | Database, outcome: Outcome) -> bool:
-    """Write what became of a claim; False when the claim was lost."""
-    claim = outcome.claim
-    error = None if outcome.error is None else storable_text(outcome.error)
-    values = (claim.stamp, outcome.status, outcome.result, error, outcome.counted)
-    columns = ([value] for value in (claim.id, *values, outcome.delay_seconds))
-    return bool(await conn.fetch(_WRITE, *columns))
+async def write_outcomes(
+    source: Connection | Database, outcomes: Sequence[Outcome]
+) -> Collection[int]:
+    """Write what became of these claims; the ids of those that were still ours."""
+    rows = [
+        (
+            one.claim.id,
+            one.claim.stamp,
+            one.status,
+            one.result,
+            None if one.error is None else storable_text(one.error),
+            one.counted,
+            one.delay_seconds,
+        )
+        for one in outcomes
+    ]
+    written = await source.fetch(_WRITE, *map(list, zip(*rows, strict=True)))
+    return {row["id"] for row in written}
 
 
 async def lock_requests(conn: Connection, request_ids: Collection[int]) -> None:

@@ -22,6 +22,7 @@ from service.model import ReadLimits
 START_TIMEOUT_SECONDS = 30
 END_TIMEOUT_SECONDS = 1
 CLOSE_TIMEOUT_SECONDS = 5
+PIPE_BYTES = 64 * 1024
 
 # What Python and its libraries need; nothing that says where the database is or holds a key.
 _PASSED_ON = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "PYTHONHOME", "SYSTEMROOT")
@@ -100,8 +101,9 @@ class Child:
         with trio.move_on_after(CLOSE_TIMEOUT_SECONDS, shield=True):
             self._process.kill()
             await self._process.wait()
-            # Its end of the pipe never blocks, so that there is no more than the pipe holds.
-            async for chunk in self._stderr:
+            while len(self._said) < PIPE_BYTES and (
+                chunk := await self._stderr.receive_some(PIPE_BYTES)
+            ):
                 self._said += chunk
         with trio.move_on_after(CLOSE_TIMEOUT_SECONDS, shield=True):
             for stream in (self._stdin, self._stdout, self._stderr):
@@ -109,8 +111,10 @@ class Child:
 
     async def _exchange(self, content: bytes) -> bytes:
         """ValueError when the answer makes no sense, BrokenResourceError when none comes."""
-        await self._stdin.send_all(REQUEST.pack(len(content)))
-        await self._stdin.send_all(content)
+        header = REQUEST.pack(len(content))
+        # A small file goes in one write: each costs a turn of the event loop.
+        for piece in (header + content,) if len(content) < PIPE_BYTES else (header, content):
+            await self._stdin.send_all(piece)
         kind, is_last, payload = await self._receive()
         if kind is Kind.RESULT:
             self._between_files = not is_last
@@ -120,19 +124,22 @@ class Child:
         raise ReadFailed(code, sentence)
 
     async def _receive(self) -> tuple[Kind, bool, bytes]:
-        kind, is_last, size = ANSWER.unpack(await self._receive_exactly(ANSWER.size))
+        received = bytearray()
+        await self._fill(received, ANSWER.size)
+        kind, is_last, size = ANSWER.unpack_from(received)
         if size > self._limits.output_bytes + ANSWER_OVERHEAD_BYTES:
             raise ValueError(f"it answers with {size} bytes")
-        return Kind(kind), is_last, bytes(await self._receive_exactly(size))
+        await self._fill(received, ANSWER.size + size)
+        if len(received) > ANSWER.size + size:
+            raise ValueError("it answers with more than it announced")
+        return Kind(kind), is_last, bytes(memoryview(received)[ANSWER.size :])
 
-    async def _receive_exactly(self, size: int) -> bytearray:
-        received = bytearray()
+    async def _fill(self, received: bytearray, size: int) -> None:
         while len(received) < size:
-            chunk = await self._stdout.receive_some(min(size - len(received), MEGABYTE))
+            chunk = await self._stdout.receive_some(PIPE_BYTES)
             if not chunk:
                 raise trio.BrokenResourceError("the process ended")
             received += chunk
-        return received
 
     async def _wait_for_end(self) -> None:
         """Its pipes close before it has an exit code, which a kill in between would hide."""

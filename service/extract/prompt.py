@@ -18,8 +18,6 @@ from service.mail.header import clean
 CONTEXT_SHARE = 4
 MAX_NAME_CHARS = 200
 MAX_ANSWER_CHARS = 4000
-# Floats are exact integers up to here; spreadsheets keep all their numbers as floats.
-MAX_EXACT_INTEGER = 2.0**53
 
 _RULES = """\
 You extract data from business documents for a mail intake. Answer with one JSON object that fits \
@@ -165,19 +163,5 @@ def _quote(name: str) -> str:
 
 def _to_csv(rows: Iterable[list[Any]]) -> str:
     written = io.StringIO()
-    csv.writer(written, lineterminator="\n").writerows(map(_to_cells, rows))
+    csv.writer(written, lineterminator="\n").writerows(rows)
     return written.getvalue()
-
-
-def _to_cells(row: list[Any]) -> list[Any]:
-    filled = len(row)
-    while filled and row[filled - 1] in ("", None):
-        filled -= 1
-    return [_to_cell(cell) for cell in row[:filled]]
-
-
-def _to_cell(cell: Any) -> Any:
-    """4711.0 becomes 4711: it may be a number of something, not an amount."""
-    if isinstance(cell, float) and cell.is_integer() and abs(cell) <= MAX_EXACT_INTEGER:
-        return int(cell)
-    return cell

@@ -64,6 +64,8 @@ def _utf_16(content: bytes) -> str | None:
     if content.startswith(_MARKS):
         return "utf-16"
     sample = content[:SAMPLE_BYTES]
+    if 0 not in sample:
+        return None
     octets = sum(map(sample.count, _SEPARATORS.encode()))
     for codec in ("utf-16-le", "utf-16-be"):
         characters = sum(map(sample.decode(codec, "ignore").count, _SEPARATORS))
@@ -101,7 +103,8 @@ def _find_delimiter(text: str) -> str:
     if len(text) > SAMPLE_CHARS:
         sample = sample[: sample.rfind("\n") + 1] or sample
     lines = sample.split("\n")
-    return max(_DELIMITERS, key=lambda delimiter: _agreement(lines, delimiter))
+    found = [delimiter for delimiter in _DELIMITERS if delimiter in sample]
+    return max(found, key=lambda delimiter: _agreement(lines, delimiter), default=",")
 
 
 def _agreement(lines: Sequence[str], delimiter: str) -> float:

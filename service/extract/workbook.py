@@ -7,6 +7,7 @@ far outside would otherwise make millions of them.
 
 import math
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import date, datetime, time, timedelta
 from io import BytesIO
 from itertools import islice
@@ -27,6 +28,7 @@ from service.extract.result import Cell, Output, Rows, clean_text, encode_json
 from service.mail.sniff import Kind, sniff
 
 MAX_NAME_CHARS = 255
+MAX_ROWS = 2**20  # of a sheet, in every format; counting up to a false number takes minutes
 # Beyond it a whole float is not exact any more, and its digits would be made up.
 MAX_WHOLE_FLOAT = 2**53
 
@@ -48,11 +50,25 @@ def read_workbook(content: bytes, output: Output) -> bytes:
 
 def _open(content: bytes) -> CalamineWorkbook:
     try:
-        return CalamineWorkbook.from_filelike(BytesIO(content))
+        with _damage():
+            return CalamineWorkbook.from_filelike(BytesIO(content))
     except PasswordError:
         raise _password_required() from None
     except CalamineError as error:
         raise _why_not(content, error) from None
+
+
+@contextmanager
+def _damage() -> Iterator[None]:
+    """What calamine lets through on damaged files as `CalamineError`: its panics and I/O errors."""
+    try:
+        yield
+    except OSError as error:
+        raise CalamineError(str(error)) from error
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":  # the class has no address to import it from
+            raise
+        raise CalamineError(str(error)) from error
 
 
 def _password_required() -> ReadFailed:
@@ -77,12 +93,15 @@ def _read_sheets(workbook: CalamineWorkbook, output: Output) -> Iterator[bytes]:
             continue
         found += 1
         try:
-            content = workbook.get_sheet_by_index(index)
-            filled += content.start is not None
-            yield _read_sheet(sheet, content, output)
+            with _damage():
+                content = workbook.get_sheet_by_index(index)
+                table = _read_sheet(sheet, content, output)
         except CalamineError as error:
             damaged += 1
             output.warn(f"sheet {sheet.name!r} is damaged and left out: {error}")
+            continue
+        filled += content.start is not None
+        yield table
     if found and damaged == found:
         raise ReadFailed("damaged", "the workbook is damaged: none of its sheets can be read")
     if not filled:
@@ -92,6 +111,8 @@ def _read_sheets(workbook: CalamineWorkbook, output: Output) -> Iterator[bytes]:
 def _read_sheet(sheet: SheetMetadata, content: CalamineSheet, output: Output) -> bytes:
     rows = Rows(output)
     first = content.start[0] if content.start else 0
+    if first >= MAX_ROWS:
+        raise CalamineError(f"its first filled row is number {first + 1}")
     for row in islice(content.iter_rows(), first, None):
         rows.add(_cells(row))
         if rows.is_full:

@@ -16,7 +16,7 @@ from service.db.attachments import (
     load_content,
     recover_stuck_attachments,
     retry_attachment,
-    write_outcome,
+    write_outcomes,
 )
 from service.db.notifications import ATTACHMENT_CHANNEL, listen, notify
 from service.db.pool import Database
@@ -106,11 +106,11 @@ async def test_ten_claimers_at_once_never_get_the_same_row(db: Database) -> None
 async def test_a_result_is_written_under_its_stamp(db: Database, database_url: str) -> None:
     await store(db, "<1@example.com>", BODY)
     (one,) = await claim(db)
-    assert await write_outcome(db, Outcome(one, "done", '{"text": "hello"}'))
+    assert await write_outcomes(db, [Outcome(one, "done", '{"text": "hello"}')])
     (row,) = rows_in(database_url)
     assert (row["status"], row["result"], row["attempts"]) == ("done", {"text": "hello"}, 0)
     assert row["finished_at"] is not None
-    assert not await write_outcome(db, Outcome(one, "failed", error="twice"))
+    assert not await write_outcomes(db, [Outcome(one, "failed", error="twice")])
     assert rows_in(database_url) == [row]
 
 
@@ -124,12 +124,12 @@ async def test_the_late_write_of_a_worker_that_lost_its_claim_is_refused(
         await recover_stuck_attachments(conn, stuck_after_seconds=0, max_attempts=5)
     with pytest.raises(ClaimLost):
         await load_content(db, late)
-    assert not await write_outcome(db, Outcome(late, "done", '{"late": 1}'))
+    assert not await write_outcomes(db, [Outcome(late, "done", '{"late": 1}')])
     (second,) = await claim(db)
     assert second.stamp > late.stamp
-    assert not await write_outcome(db, Outcome(late, "done", '{"late": 2}'))
-    assert await write_outcome(db, Outcome(second, "done", '{"late": 0}'))
-    assert not await write_outcome(db, Outcome(late, "pending"))
+    assert not await write_outcomes(db, [Outcome(late, "done", '{"late": 2}')])
+    assert await write_outcomes(db, [Outcome(second, "done", '{"late": 0}')])
+    assert not await write_outcomes(db, [Outcome(late, "pending")])
     (row,) = rows_in(database_url)
     assert (row["status"], row["result"], row["attempts"]) == ("done", {"late": 0}, 1)
 
@@ -138,14 +138,14 @@ async def test_what_is_given_back_waits_for_its_delay(db: Database, database_url
     await store(db, "<1@example.com>", BODY)
     (one,) = await claim(db)
     again = Outcome(one, "pending", error="the endpoint is away", counted=1, delay_seconds=60)
-    assert await write_outcome(db, again)
+    assert await write_outcomes(db, [again])
     (row,) = rows_in(database_url)
     assert (row["status"], row["attempts"], row["error"]) == ("pending", 1, "the endpoint is away")
     assert await claim(db) == []
     execute(database_url, "UPDATE attachment SET not_before = now()")
     (second,) = await claim(db)
     assert second.attempts == 1
-    assert await write_outcome(db, Outcome(second, "done", "{}"))
+    assert await write_outcomes(db, [Outcome(second, "done", "{}")])
     assert rows_in(database_url)[0]["not_before"] is None
 
 
@@ -154,7 +154,7 @@ async def test_a_text_with_nul_and_surrogates_is_an_error_that_can_be_stored(
 ) -> None:
     await store(db, "<1@example.com>", BODY)
     (one,) = await claim(db)
-    assert await write_outcome(db, Outcome(one, "failed", error="bad\0 \udc80 name"))
+    assert await write_outcomes(db, [Outcome(one, "failed", error="bad\0 \udc80 name")])
     assert rows_in(database_url)[0]["error"] == "bad ? name"
 
 
@@ -163,7 +163,7 @@ async def test_a_retry_begins_anew(db: Database, database_url: str, status: Any)
     await store(db, "<1@example.com>", BODY)
     (one,) = await claim(db)
     error = "damaged: x" if status == "failed" else None
-    await write_outcome(db, Outcome(one, status, "{}", error, counted=1))
+    await write_outcomes(db, [Outcome(one, status, "{}", error, counted=1)])
     async with db.connection() as conn:
         assert await retry_attachment(conn, one.id, mailboxes=None) == status
         assert await retry_attachment(conn, one.id, mailboxes=None) == "pending"
@@ -225,7 +225,7 @@ async def test_new_rows_and_retries_are_told_at_once(db: Database) -> None:
             await store(db, "<2@example.com>", BODY)
             await hints.reach(1)
             (one,) = await claim(db)
-            await write_outcome(db, Outcome(one, "done", "{}"))
+            await write_outcomes(db, [Outcome(one, "done", "{}")])
             async with db.connection() as conn:
                 await retry_attachment(conn, one.id, mailboxes=None)
             await hints.reach(2)

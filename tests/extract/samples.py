@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from io import BytesIO
+from struct import pack
 from zipfile import ZIP_DEFLATED, ZipFile
 
 MEGABYTE = 1024 * 1024
@@ -141,6 +142,22 @@ def endless_xlsx() -> bytes:
     """Less than 100 KB that are 3 GB to a reader: it looks through one part 500 times."""
     sheets = [f'name="Sheet{number}"' for number in range(500)]
     return xlsx_of_parts(rows=(b"<row/>", 1_000_000), sheets=sheets)
+
+
+def ole_header() -> bytes:
+    """The header of an OLE file with one sector of its allocation table, the first."""
+    fields = (0, 1, 1, 0, 4096, 0xFFFFFFFE, 0, 0xFFFFFFFE, 0, 0, *[0xFFFFFFFF] * 108)
+    return (
+        b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
+        + bytes(16)
+        + pack("<5H6x", 0x3E, 3, 0xFFFE, 9, 6)
+        + pack("<118I", *fields)
+    )
+
+
+def endless_ole() -> bytes:
+    """1 KB whose directory is a chain of sectors that leads back to itself."""
+    return ole_header() + bytes(512)
 
 
 GOOD_PDF = pdf_of_pages(b"Invoice 4711", b"Thank you")

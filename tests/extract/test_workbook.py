@@ -15,6 +15,7 @@ from tests.extract.samples import (
     MEGABYTE,
     corners,
     number_cell,
+    ole_header,
     row_of,
     text_cell,
     xlsx,
@@ -138,6 +139,7 @@ def test_rows_beyond_the_limit_are_counted() -> None:
         pytest.param(ole("EncryptedPackage"), "password_required", id="encrypted XLSX"),
         pytest.param(ole("WordDocument"), "unsupported", id="DOC"),
         pytest.param(ole("Workbook"), "damaged", id="broken XLS"),
+        pytest.param(ole_header(), "damaged", id="XLS that makes the reader panic"),
         pytest.param(ole(""), "damaged", id="OLE of nothing"),
     ],
 )

@@ -32,7 +32,7 @@ class Api:
         self.database_url = database_url
         self.replica = replica
         self.origin = f"http://127.0.0.1:{replica.http_port}"
-        self._key = key
+        self.key = key
         self._tokens = 0
 
     def add_mailbox(self, address: str, port: int, *, password: bytes = PASSWORD) -> None:
@@ -43,7 +43,7 @@ class Api:
             " VALUES (%s, 'imap', %s, %s, false)",
             address,
             json.dumps(connection),
-            Fernet(self._key).encrypt(password),
+            Fernet(self.key).encrypt(password),
         )
 
     def insert_mailbox(self, address: str) -> int:

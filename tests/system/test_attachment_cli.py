@@ -5,7 +5,7 @@ import json
 import psycopg
 import pytest
 
-from service.db.attachments import Outcome, claim_attachments, write_outcome
+from service.db.attachments import Outcome, claim_attachments, write_outcomes
 from service.db.pool import Database
 from service.db.requests import store_requests
 from service.model import NewAttachment, Verdict
@@ -23,8 +23,10 @@ async def ids(db: Database) -> list[int]:
         files = (new_file(b"a"), new_file(b"b", filename="done.pdf"), LOGO)
         await store_requests(conn, None, [new_request("<1@example.com>", attachments=files)])
     failed, done = await claim_attachments(db, limit=5, inline_bytes=10, with_texts=False)
-    await write_outcome(db, Outcome(failed, "failed", error="damaged: \x1b[2J no PDF", counted=1))
-    await write_outcome(db, Outcome(done, "done", json.dumps(RESULT)))
+    await write_outcomes(
+        db, [Outcome(failed, "failed", error="damaged: \x1b[2J", counted=1)]
+    )
+    await write_outcomes(db, [Outcome(done, "done", json.dumps(RESULT))])
     async with db.transaction() as conn:
         await store_requests(conn, None, [new_request("<2@example.com>", attachments=(BODY,))])
         rows = await conn.fetch("SELECT id FROM attachment ORDER BY id")
