@@ -52,8 +52,9 @@ def decide_failure(
 
 @dataclass(slots=True)
 class _Progress:
-    """What an attempt has so far, for the case that it fails behind it."""
+    """How far an attempt is, for the case that it gets no further."""
 
+    has_begun: bool = False
     result: bytes | None = None
 
 
@@ -64,7 +65,8 @@ class Processor:
         self._db = db
         self._readers = readers
         self._llm = llm
-        self._reading = trio.CapacityLimiter(settings.pipeline_concurrency)
+        # One that is read and one that waits, for each reader: as many files are in memory.
+        self._reading = trio.CapacityLimiter(2 * settings.pipeline_concurrency)
         self._max_attempts = settings.pipeline_max_attempts
         self._deadline_seconds = settings.watchdog_stuck_after_seconds * SHARE_OF_STUCK_TIME
         self._writer = OutcomeWriter(db, announces=settings.sends_webhooks)
@@ -98,12 +100,14 @@ class Processor:
         progress = _Progress()
         with trio.move_on_after(self._deadline_seconds):
             return await self._attempt(claim, progress)
+        if not progress.has_begun:  # others took all the time
+            return Outcome(claim, "pending", error="no reader was free in time")
         late = TryLater(f"not done within {self._deadline_seconds:g} s")
         return decide_failure(claim, late, progress.result, max_attempts=self._max_attempts)
 
     async def _attempt(self, claim: Claim, progress: _Progress) -> Outcome | None:
         try:
-            progress.result = await self._read(claim)
+            progress.result = await self._read(claim, progress)
             answered = await self._ask(claim, progress.result)
             return Outcome(claim, "done", answered.decode())
         except ClaimLost:
@@ -113,12 +117,13 @@ class Processor:
                 log.exception("attachment %s: an attempt crashed", claim.id)
             return decide_failure(claim, error, progress.result, max_attempts=self._max_attempts)
 
-    async def _read(self, claim: Claim) -> bytes:
+    async def _read(self, claim: Claim, progress: _Progress) -> bytes:
         """The JSON of what is in the document. Large files are loaded when their turn comes."""
         if claim.kind == "body":
             body: dict[str, object] = {"text": claim.body_text, "pages": [], "warnings": []}
             return json.dumps(body, ensure_ascii=False).encode()
         async with self._reading:
+            progress.has_begun = True
             content = claim.content
             if content is None:
                 content = await load_content(self._db, claim)

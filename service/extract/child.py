@@ -1,14 +1,15 @@
 """One child process that reads files, as its parent sees it.
 
-A child answers one request at a time and is killed when its caller goes away, when it takes too
-long or says too much. `ChildDied` carries what its death means for the file.
+A child reads one file after the other and is of no use any more when a caller goes away in the
+middle, or when it says too much. `ChildDied` carries what its death means for the file.
 """
 
 import json
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from subprocess import PIPE
 from typing import Self, cast
 
@@ -39,7 +40,10 @@ class ChildDied(Exception):
 
 
 class Child:
-    """A running process; `start` it, `ask` it, and `aclose` it."""
+    """A running process: `start` it, `send` it a file, `receive` what is in it, and `aclose` it.
+
+    The next file may be sent ahead, while the answer to the one before is awaited.
+    """
 
     def __init__(self, process: trio.Process, limits: ReadLimits) -> None:
         self._process = process
@@ -47,8 +51,9 @@ class Child:
         self._stdin = cast("trio.abc.SendStream", process.stdin)
         self._stdout = cast("trio.abc.ReceiveStream", process.stdout)
         self._stderr = cast("trio.abc.ReceiveStream", process.stderr)
+        self._received = bytearray()
         self._said = b""
-        self._between_files = False
+        self._is_spent = False
         self._is_closed = False
 
     @classmethod
@@ -59,42 +64,74 @@ class Child:
         except OSError as error:
             raise TryLater(f"no process could be started to read the file: {error}") from error
         child = cls(process, limits)
+        is_ready = False
         try:
             with trio.move_on_after(START_TIMEOUT_SECONDS) as deadline:
                 kind, _, _ = await child._receive()
-                child._between_files = kind is Kind.READY
+                is_ready = kind is Kind.READY
         except (trio.BrokenResourceError, ValueError):
             pass
         finally:
-            if not child._between_files:
+            if not is_ready:
                 await child.aclose()
-        if not child._between_files:
+        if not is_ready:
             reason = "it took too long" if deadline.cancelled_caught else child._last_words()
             raise TryLater(f"the process that reads files did not start: {reason}")
         return child
 
     @property
     def is_usable(self) -> bool:
-        """Whether it lives and waits for a file."""
-        return self._between_files and self._process.poll() is None
+        """Whether it lives and can take files."""
+        return not self._is_spent and self._process.poll() is None
 
-    async def ask(self, content: bytes) -> bytes:
-        """The result's JSON. ReadFailed, or ChildDied; look at `is_usable` after all of them."""
-        self._between_files = False
-        with trio.move_on_after(self._limits.wall_seconds):
+    def spoil(self) -> None:
+        """Let it take no more files."""
+        self._is_spent = True
+
+    async def send(self, content: bytes) -> None:
+        """Give it a file. Whatever hinders that shows in `receive`."""
+        header = REQUEST.pack(len(content))
+        with (
+            self._spent_unless_done(),
+            suppress(trio.BrokenResourceError, trio.ClosedResourceError),
+        ):
+            # A small file goes in one write: each costs a turn of the event loop.
+            if len(content) < PIPE_BYTES:
+                await self._stdin.send_all(header + content)
+            else:
+                await self._stdin.send_all(header)
+                await self._stdin.send_all(content)
+
+    async def receive(self) -> bytes:
+        """The result's JSON of the first file without an answer. ReadFailed, ChildDied."""
+        with self._spent_unless_done():
             try:
-                return await self._exchange(content)
+                kind, is_last, payload = await self._receive()
+                failure = None if kind is Kind.RESULT else ReadFailed(*json.loads(payload))
             except trio.BrokenResourceError:
+                self._is_spent = True
                 await self._wait_for_end()
                 raise ChildDied(self._explain_death()) from None
-            except ValueError as error:
+            except (ValueError, TypeError) as error:
+                self._is_spent = True
                 raise ReadFailed("reader_crashed", f"the reader makes no sense: {error}") from None
-        seconds = f"{self._limits.wall_seconds:g} s"
-        raise ReadFailed("time_limit", f"reading the file took longer than {seconds}")
+        self._is_spent |= is_last
+        if failure is not None:
+            raise failure
+        return payload
+
+    @contextmanager
+    def _spent_unless_done(self) -> Iterator[None]:
+        """One that was left in the middle of something is of no use any more."""
+        try:
+            yield
+        except trio.Cancelled:
+            self._is_spent = True
+            raise
 
     async def aclose(self) -> None:
         """Kill it if it lives, and leave nothing of it behind. May be called again."""
-        self._between_files = False
+        self._is_spent = True
         if self._is_closed:
             return
         self._is_closed = True
@@ -109,37 +146,24 @@ class Child:
             for stream in (self._stdin, self._stdout, self._stderr):
                 await stream.aclose()
 
-    async def _exchange(self, content: bytes) -> bytes:
-        """ValueError when the answer makes no sense, BrokenResourceError when none comes."""
-        header = REQUEST.pack(len(content))
-        # A small file goes in one write: each costs a turn of the event loop.
-        for piece in (header + content,) if len(content) < PIPE_BYTES else (header, content):
-            await self._stdin.send_all(piece)
-        kind, is_last, payload = await self._receive()
-        if kind is Kind.RESULT:
-            self._between_files = not is_last
-            return payload
-        code, sentence = json.loads(payload)
-        self._between_files = not is_last
-        raise ReadFailed(code, sentence)
-
     async def _receive(self) -> tuple[Kind, bool, bytes]:
-        received = bytearray()
-        await self._fill(received, ANSWER.size)
-        kind, is_last, size = ANSWER.unpack_from(received)
+        """ValueError when what comes makes no sense, BrokenResourceError when nothing comes."""
+        await self._fill(ANSWER.size)
+        kind, is_last, size = ANSWER.unpack_from(self._received)
         if size > self._limits.output_bytes + ANSWER_OVERHEAD_BYTES:
             raise ValueError(f"it answers with {size} bytes")
-        await self._fill(received, ANSWER.size + size)
-        if len(received) > ANSWER.size + size:
-            raise ValueError("it answers with more than it announced")
-        return Kind(kind), is_last, bytes(memoryview(received)[ANSWER.size :])
+        end = ANSWER.size + size
+        await self._fill(end)
+        payload = bytes(memoryview(self._received)[ANSWER.size : end])
+        del self._received[:end]
+        return Kind(kind), is_last, payload
 
-    async def _fill(self, received: bytearray, size: int) -> None:
-        while len(received) < size:
+    async def _fill(self, size: int) -> None:
+        while len(self._received) < size:
             chunk = await self._stdout.receive_some(PIPE_BYTES)
             if not chunk:
                 raise trio.BrokenResourceError("the process ended")
-            received += chunk
+            self._received += chunk
 
     async def _wait_for_end(self) -> None:
         """Its pipes close before it has an exit code, which a kill in between would hide."""

@@ -11,6 +11,8 @@ REQUEST = Struct("!I")
 ANSWER = Struct("!B?I")
 # What a result may have beyond its limit: warnings, names and brackets.
 ANSWER_OVERHEAD_BYTES = 128 * 1024
+# With its header it fits into an empty pipe.
+SENT_AHEAD_MAX_BYTES = 60 * 1024
 
 
 class Kind(IntEnum):

@@ -6,11 +6,13 @@ a fresh one, and only that decides.
 """
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 
 import trio
 
+from service.errors import ReadFailed
 from service.extract.child import Child, ChildDied
+from service.extract.frames import SENT_AHEAD_MAX_BYTES
 from service.model import ReadLimits
 from service.outbound import refuse_inside_transaction
 
@@ -29,45 +31,97 @@ class Readers:
     """A pool of child processes."""
 
     def __init__(self, count: int, limits: ReadLimits) -> None:
-        self._limits = limits
-        self._limiter = trio.CapacityLimiter(count)
-        self._idle: list[Child] = []
+        self._seats = [_Seat(limits) for _ in range(count)]
 
     async def read(self, content: bytes) -> bytes:
-        """The JSON of the result, in UTF-8 and within the limits; waits for a free process.
+        """The JSON of the result, in UTF-8 and within the limits; waits for its turn.
 
         ReadFailed for a file that gives nothing. TryLater when no process can be started.
         """
         refuse_inside_transaction("a process that reads files")
-        async with self._limiter:
-            child = await self._take_warm()
-            if child is not None:
-                with suppress(ChildDied):
-                    return await self._ask(child, content)
-            try:
-                return await self._ask(await Child.start(self._limits), content)
-            except ChildDied as death:
-                raise death.failure from None
+        # Of those that are free the first: the others stay out of memory's way.
+        seat = min(self._seats, key=lambda one: one.callers)
+        seat.callers += 1
+        try:
+            return await seat.read(content)
+        finally:
+            seat.callers -= 1
 
     async def aclose(self) -> None:
-        """End the processes that wait for files."""
-        while self._idle:
-            await self._idle.pop().aclose()
+        """End the processes."""
+        for seat in self._seats:
+            await seat.aclose()
 
-    async def _take_warm(self) -> Child | None:
-        """The process that was used last, so that the others stay out of memory's way."""
-        while self._idle:
-            child = self._idle.pop()
-            if child.is_usable:
-                return child
-            await child.aclose()
-        return None
 
-    async def _ask(self, child: Child, content: bytes) -> bytes:
+class _Seat:
+    """The place of one process, and the callers in line for it.
+
+    The first in line may send a small file ahead while the one before is read, so that the process
+    does not wait for the event loop in between.
+    """
+
+    def __init__(self, limits: ReadLimits) -> None:
+        self.callers = 0
+        self._limits = limits
+        self._child: Child | None = None
+        self._is_answer_awaited = False
+        self._head_of_line = trio.Lock()
+        self._turn = trio.Lock()
+
+    async def read(self, content: bytes) -> bytes:
+        """See `Readers.read`."""
+        async with self._head_of_line:
+            asked = await self._send_ahead(content)
+            try:
+                await self._turn.acquire()
+            except BaseException:
+                if asked is not None:
+                    asked.spoil()  # it has an answer that nobody waits for
+                raise
         try:
-            return await child.ask(content)
+            return await self._read(content, asked)
         finally:
-            if child.is_usable:
-                self._idle.append(child)
-            else:
-                await child.aclose()
+            try:
+                if self._child is not None and not self._child.is_usable:
+                    await self.aclose()
+            finally:
+                self._turn.release()
+
+    async def aclose(self) -> None:
+        """End the process."""
+        if self._child is not None:
+            await self._child.aclose()
+            self._child = None
+
+    async def _send_ahead(self, content: bytes) -> Child | None:
+        """The process that has the file already, if there is one."""
+        child = self._child
+        is_small = len(content) <= SENT_AHEAD_MAX_BYTES  # so that it fits into the pipe
+        if child is None or not is_small or not self._is_answer_awaited:
+            return None
+        await child.send(content)
+        return child
+
+    async def _read(self, content: bytes, asked: Child | None) -> bytes:
+        if self._child is not None and self._child.is_usable:
+            try:
+                return await self._ask(self._child, content, is_sent=asked is self._child)
+            except ChildDied:
+                await self.aclose()
+        self._child = await Child.start(self._limits)
+        try:
+            return await self._ask(self._child, content, is_sent=False)
+        except ChildDied as death:
+            raise death.failure from None
+
+    async def _ask(self, child: Child, content: bytes, *, is_sent: bool) -> bytes:
+        with trio.move_on_after(self._limits.wall_seconds):
+            if not is_sent:
+                await child.send(content)
+            self._is_answer_awaited = True
+            try:
+                return await child.receive()
+            finally:
+                self._is_answer_awaited = False
+        seconds = f"{self._limits.wall_seconds:g} s"
+        raise ReadFailed("time_limit", f"reading the file took longer than {seconds}")

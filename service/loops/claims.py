@@ -12,7 +12,11 @@ T = TypeVar("T")
 
 
 class ClaimedWork(Generic[T]):
-    """`claim(limit)` takes up to `limit` pieces of work, `work(piece)` does one."""
+    """`claim(limit)` takes up to `limit` pieces of work, `work(piece)` does one.
+
+    Nothing is claimed before `at_least` of the slots are free: where pieces are small it is cheaper
+    to claim several at once.
+    """
 
     def __init__(
         self,
@@ -21,37 +25,32 @@ class ClaimedWork(Generic[T]):
         work: Callable[[T], Awaitable[object]],
         *,
         slots: int,
+        at_least: int = 1,
         stopping: trio.Event,
     ) -> None:
         self._name = name
         self._claim = claim
         self._work = work
-        self._slots = trio.Semaphore(slots)
+        self._free = slots
+        self._at_least = at_least
+        self._freed = trio.Event()
         self._stopping = stopping
 
     async def start(self, nursery: trio.Nursery, *, patience_seconds: float) -> int:
-        """Claim once, as soon as a slot is free, and start each piece in `nursery`; how many.
+        """Claim once, as soon as slots are free, and start each piece in `nursery`; how many.
 
-        None when nothing is due, the service stops, or no slot was free in time.
+        None when nothing is due, the service stops, or the slots were not free in time.
         """
-        with trio.move_on_after(patience_seconds) as deadline:
-            await self._slots.acquire()
-        if deadline.cancelled_caught:
+        with trio.move_on_after(patience_seconds):
+            while self._free < self._at_least:
+                self._freed = trio.Event()
+                await self._freed.wait()
+        if self._free < self._at_least or self._stopping.is_set():
             return 0
-        if self._stopping.is_set():
-            self._slots.release()
-            return 0
-        try:
-            pieces = await self._claim(1 + self._slots.value)
-        except BaseException:
-            self._slots.release()
-            raise
-        if not pieces:
-            self._slots.release()
-        for index, piece in enumerate(pieces):
-            if index > 0:
-                self._slots.acquire_nowait()
-            nursery.start_soon(self._run, piece, name=f"{self._name} {index}")
+        pieces = await self._claim(self._free)
+        self._free -= len(pieces)
+        for piece in pieces:
+            nursery.start_soon(self._run, piece, name=self._name)
         return len(pieces)
 
     async def _run(self, piece: T) -> None:
@@ -59,4 +58,5 @@ class ClaimedWork(Generic[T]):
             with shield(self._name):
                 await self._work(piece)
         finally:
-            self._slots.release()
+            self._free += 1
+            self._freed.set()

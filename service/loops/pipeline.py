@@ -18,8 +18,9 @@ from service.processing import Processor
 from service.settings import Settings
 
 LOOK_SECONDS = 2
+PATIENCE_SECONDS = 10
 SILENCE_SECONDS = 20  # PostgreSQL may take that long over a claim
-CLAIMS_PER_READER = 4
+CLAIMS_PER_READER = 8
 INLINE_BYTES = 256 * 1024  # a larger file is loaded when its turn comes
 
 
@@ -35,11 +36,13 @@ class Pipeline:
         self._heartbeat = health.add_heartbeat("pipeline", SILENCE_SECONDS)
         self._hint = trio.Event()
         asking = settings.llm_concurrency if processor.wants_texts else 0
+        slots = settings.pipeline_concurrency * CLAIMS_PER_READER + asking
         self._work = ClaimedWork(
             "pipeline",
             self._claim,
             processor.process,
-            slots=settings.pipeline_concurrency * CLAIMS_PER_READER + asking,
+            slots=slots,
+            at_least=slots // 2,
             stopping=health.stopping,
         )
 
@@ -63,7 +66,7 @@ class Pipeline:
     async def claim_due_once(self, nursery: trio.Nursery) -> float:
         """Claim until nothing is due, each claim worked on in `nursery`; seconds to sleep then."""
         self._hint = trio.Event()
-        while await self._work.start(nursery, patience_seconds=LOOK_SECONDS):
+        while await self._work.start(nursery, patience_seconds=PATIENCE_SECONDS):
             self._heartbeat.beat()
         return LOOK_SECONDS
 

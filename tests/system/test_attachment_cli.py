@@ -23,9 +23,7 @@ async def ids(db: Database) -> list[int]:
         files = (new_file(b"a"), new_file(b"b", filename="done.pdf"), LOGO)
         await store_requests(conn, None, [new_request("<1@example.com>", attachments=files)])
     failed, done = await claim_attachments(db, limit=5, inline_bytes=10, with_texts=False)
-    await write_outcomes(
-        db, [Outcome(failed, "failed", error="damaged: \x1b[2J", counted=1)]
-    )
+    await write_outcomes(db, [Outcome(failed, "failed", error="damaged: \x1b[2J", counted=1)])
     await write_outcomes(db, [Outcome(done, "done", json.dumps(RESULT))])
     async with db.transaction() as conn:
         await store_requests(conn, None, [new_request("<2@example.com>", attachments=(BODY,))])
