@@ -7,10 +7,10 @@ far outside would otherwise make millions of them.
 
 import math
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from datetime import date, datetime, time, timedelta
 from io import BytesIO
 from itertools import islice
+from types import TracebackType
 from typing import Any
 
 from python_calamine import (
@@ -50,7 +50,7 @@ def read_workbook(content: bytes, output: Output) -> bytes:
 
 def _open(content: bytes) -> CalamineWorkbook:
     try:
-        with _damage():
+        with _Damage():
             return CalamineWorkbook.from_filelike(BytesIO(content))
     except PasswordError:
         raise _password_required() from None
@@ -58,17 +58,21 @@ def _open(content: bytes) -> CalamineWorkbook:
         raise _why_not(content, error) from None
 
 
-@contextmanager
-def _damage() -> Iterator[None]:
+class _Damage:
     """What calamine lets through on damaged files as `CalamineError`: its panics and I/O errors."""
-    try:
-        yield
-    except OSError as error:
-        raise CalamineError(str(error)) from error
-    except BaseException as error:
-        if type(error).__name__ != "PanicException":  # the class has no address to import it from
-            raise
-        raise CalamineError(str(error)) from error
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        # The class of a panic has no address to import it from.
+        if isinstance(error, OSError) or (kind and kind.__name__ == "PanicException"):
+            raise CalamineError(str(error)) from error
 
 
 def _password_required() -> ReadFailed:
@@ -93,7 +97,7 @@ def _read_sheets(workbook: CalamineWorkbook, output: Output) -> Iterator[bytes]:
             continue
         found += 1
         try:
-            with _damage():
+            with _Damage():
                 content = workbook.get_sheet_by_index(index)
                 table = _read_sheet(sheet, content, output)
         except CalamineError as error:

@@ -4,7 +4,8 @@ keep a browser from running them, and bodies in pieces, so that memory does not 
 
 import re
 import unicodedata
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Awaitable, Iterator, Mapping
+from typing import Self
 from urllib.parse import quote
 
 from quart import Response
@@ -51,15 +52,15 @@ def content_disposition(filename: str) -> str:
 
 
 def streamed(
-    pieces: AsyncIterator[bytes], content_type: str, headers: Mapping[str, str]
+    pieces: Iterator[Awaitable[bytes]], content_type: str, headers: Mapping[str, str]
 ) -> Response:
     """An answer of such pieces, however long it takes: each piece has its own time to be sent."""
-    response = Response(_in_small_pieces(pieces), content_type=content_type, headers=dict(headers))
+    response = Response(_SmallPieces(pieces), content_type=content_type, headers=dict(headers))
     response.timeout = None
     return response
 
 
-def download(pieces: AsyncIterator[bytes], filename: str, size_bytes: int) -> Response:
+def download(pieces: Iterator[Awaitable[bytes]], filename: str, size_bytes: int) -> Response:
     """The answer to save under this safe name; what it is said to be is not believed."""
     headers = {
         **_HEADERS,
@@ -69,7 +70,22 @@ def download(pieces: AsyncIterator[bytes], filename: str, size_bytes: int) -> Re
     return streamed(pieces, "application/octet-stream", headers)
 
 
-async def _in_small_pieces(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    async for piece in pieces:
-        for start in range(0, len(piece), PIECE_BYTES):
-            yield piece[start : start + PIECE_BYTES]
+class _SmallPieces:
+    """The pieces in turn, each asked for once the one before is sent, and cut where it is long."""
+
+    def __init__(self, pieces: Iterator[Awaitable[bytes]]) -> None:
+        self._pieces = pieces
+        self._piece = b""
+        self._sent_bytes = 0
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> bytes:
+        while self._sent_bytes >= len(self._piece):
+            piece = next(self._pieces, None)
+            if piece is None:
+                raise StopAsyncIteration
+            self._piece, self._sent_bytes = await piece, 0
+        start, self._sent_bytes = self._sent_bytes, self._sent_bytes + PIECE_BYTES
+        return self._piece[start : self._sent_bytes]

@@ -1,13 +1,13 @@
 """The requests that mails became: list, show, the bytes of an attachment, and its retry."""
 
-from collections.abc import AsyncIterator
+from collections.abc import Awaitable, Iterator
 
 from quart import Blueprint, Response, g
 from quart_schema import document_response, validate_querystring
 
 from service.db import attachments, request_views
 from service.db.pool import Database
-from service.db.request_views import MAX_ID, StoredContent, WholeRequest
+from service.db.request_views import MAX_ID, StoredAttachment, StoredContent, WholeRequest
 from service.db.tokens import REQUESTS_INDEX, REQUESTS_WRITE
 from service.web.auth import Gate
 from service.web.deadlines import database_deadline
@@ -123,26 +123,36 @@ def create_requests_blueprint(gate: Gate, db: Database) -> Blueprint:
     return blueprint
 
 
-async def _with_results(db: Database, request: WholeRequest) -> AsyncIterator[bytes]:
+def _with_results(db: Database, request: WholeRequest) -> Iterator[Awaitable[bytes]]:
     """The answer with one result at a time in memory, and no connection held while it is sent."""
     first, *others = request_json_pieces(request)
-    yield first
-    for attachment, piece in zip(request.attachments, others, strict=True):
-        result = None
-        if attachment.status != "skipped":
-            with database_deadline():
-                result = await request_views.load_result(db, attachment.id)
-        yield b'"result":' + (result or b"null")
-        yield piece
+    yield _as_it_is(first)
+    for attachment, rest in zip(request.attachments, others, strict=True):
+        yield _with_result(db, attachment, rest)
 
 
-async def _content(db: Database, attachment_id: int, size_bytes: int) -> AsyncIterator[bytes]:
-    for offset in range(0, size_bytes, PIECE_BYTES):
+async def _as_it_is(piece: bytes) -> bytes:
+    return piece
+
+
+async def _with_result(db: Database, attachment: StoredAttachment, rest: bytes) -> bytes:
+    result = None
+    if attachment.status != "skipped":
         with database_deadline():
-            piece = await request_views.load_content_piece(
-                db, attachment_id, offset=offset, length=PIECE_BYTES
-            )
-        yield piece
+            result = await request_views.load_result(db, attachment.id)
+    return b'"result":' + (result or b"null") + rest
+
+
+def _content(db: Database, attachment_id: int, size_bytes: int) -> Iterator[Awaitable[bytes]]:
+    for offset in range(0, size_bytes, PIECE_BYTES):
+        yield _content_piece(db, attachment_id, offset)
+
+
+async def _content_piece(db: Database, attachment_id: int, offset: int) -> bytes:
+    with database_deadline():
+        return await request_views.load_content_piece(
+            db, attachment_id, offset=offset, length=PIECE_BYTES
+        )
 
 
 def _filename(attachment_id: int, content: StoredContent) -> str:
