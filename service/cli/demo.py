@@ -192,6 +192,8 @@ def _explain(url: str, token: str, sandbox: Sandbox) -> None:
         "and in another terminal send it:\n"
         "  printf 'Subject: hello\\n\\nIt works.\\n' | curl -sS -T -"
         f" --mail-from me@example.com --mail-rcpt {ADDRESS} smtp://127.0.0.1:{sandbox.smtp_port}\n"
+        "What was read, as JSON:\n"
+        f"  curl -gsS -H 'Authorization: Bearer {token}' '{url}/api/v1/requests/1'\n"
         f"The API is explained at {url}/docs, and how the service is at {url}/readyz.\n"
     )
 

@@ -18,15 +18,14 @@ _STYLES = {"extract": "green", "inline_image": "dim", "unsupported": "yellow"}
 
 async def make_table(db: Database, requests: Iterable[StoredRequest]) -> Table:
     """One row an attachment, one section a request."""
-    table = Table("id", "from, subject", "attachment", "verdict", "what was read")
+    table = Table("id", "from, subject", "attachment, verdict", "what was read")
     for request in requests:
         for index, one in enumerate(request.attachments):
             who = f"{_safe(request.sender)}\n{_safe(request.subject)}" if index == 0 else ""
             table.add_row(
                 str(request.id) if index == 0 else "",
                 who,
-                f"{_name(one)}\n[dim]{one.size_bytes:,} bytes[/dim]",
-                _verdict(one),
+                f"{_name(one)} [dim]{one.size_bytes:,} bytes[/dim]\n{_verdict(one)}",
                 await _read(db, one),
                 end_section=index == len(request.attachments) - 1,
             )

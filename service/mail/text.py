@@ -196,6 +196,7 @@ _NO_CHARSETS = {"idna", "punycode", "unicode-escape", "raw-unicode-escape", "und
 # In these all octets are below 128, so that no other charset can prove them wrong.
 _SEVEN_BIT = ("iso2022", "utf-7", "hz")
 
+# The commoner first.
 _GUESSES = [
     "cp1252", "cp1250", "cp1251", "koi8_r", "cp1253", "cp1254", "cp1255", "cp1256", "cp874",
     "cp932", "euc_jp", "gb18030", "big5", "cp949", "utf_16",
@@ -254,5 +255,11 @@ def _decode_guessed(data: bytes) -> str:
         return _decode(data, "cp1252") or data.decode("latin-1")
     # A sample that ends within a character would rule out the right charset: end it with a line.
     sample = sample[: sample.rfind(b"\n") + 1] or sample
-    best = charset_normalizer.from_bytes(sample, cp_isolation=_GUESSES).best()
+    matches = charset_normalizer.from_bytes(sample, cp_isolation=_GUESSES)
+    best = min(matches, key=_rank, default=None)
     return data.decode(best.encoding, "replace") if best else data.decode("latin-1")
+
+
+def _rank(match: charset_normalizer.CharsetMatch) -> tuple[float, float, int]:
+    """Of those that make about equal sense the commoner charset."""
+    return match.chaos, -round(match.coherence, 1), _GUESSES.index(match.encoding)

@@ -141,6 +141,10 @@ def test_what_was_encoded_comes_back(data: bytes) -> None:
         ("Здравствуйте, просим оплатить счет за март. Благодарим заранее.", "koi8-r", "us-ascii"),
         ("您好,附件是三月份的發票,請查收。如有問題請隨時聯繫我們。", "big5", "us-ascii"),
         ("", "utf-8", "utf-8"),
+        # In these two Western and Central European make about equal sense to the guesser.
+        ("Voilà où ça va: déjà très tôt.\nPerò così è già più caro.", "cp1252", None),
+        ("Cher client, où en êtes-vous? Déjà là", "cp1252", None),
+        ("Zażółć gęślą jaźń; Łódź, Kraków i Gdańsk", "cp1250", None),
     ],
 )
 def test_charsets(text: str, codec: str, declared: str | None) -> None:
