@@ -1,7 +1,8 @@
 """One child process that reads files, as its parent sees it.
 
 A child reads one file after the other and is of no use any more when a caller goes away in the
-middle, or when it says too much. `ChildDied` carries what its death means for the file.
+middle, or when it says too much. No error is kept in a variable: its traceback holds the file, and
+garbage is collected rarely.
 """
 
 import json
@@ -31,12 +32,8 @@ _PASSED_ON = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "PYTHONHOME", "SYSTEM
 _OUT_OF_MEMORY = ("memory allocation of", "MemoryError")
 
 
-class ChildDied(Exception):
-    """The process ended in the middle; `failure` is what that says of the file, if it did it."""
-
-    def __init__(self, failure: ReadFailed) -> None:
-        super().__init__(str(failure))
-        self.failure = failure
+class ChildDied(ReadFailed):
+    """The process ended in the middle: because of this file, if it was the first that it read."""
 
 
 class Child:
@@ -107,17 +104,17 @@ class Child:
         with self._spent_unless_done():
             try:
                 kind, is_last, payload = await self._receive()
-                failure = None if kind is Kind.RESULT else ReadFailed(*json.loads(payload))
+                refusal = None if kind is Kind.RESULT else _parse_refusal(payload)
             except trio.BrokenResourceError:
                 self._is_spent = True
                 await self._wait_for_end()
-                raise ChildDied(self._explain_death()) from None
-            except (ValueError, TypeError) as error:
+                raise self._explain_death() from None
+            except ValueError as error:
                 self._is_spent = True
                 raise ReadFailed("reader_crashed", f"the reader makes no sense: {error}") from None
         self._is_spent |= is_last
-        if failure is not None:
-            raise failure
+        if refusal is not None:
+            raise ReadFailed(*refusal)
         return payload
 
     @contextmanager
@@ -171,21 +168,27 @@ class Child:
             await self._process.wait()
         await self.aclose()
 
-    def _explain_death(self) -> ReadFailed:
+    def _explain_death(self) -> ChildDied:
         """From its exit code and its last words."""
         said = self._said.decode(errors="replace")
         name = _signal_name(self._process.returncode or 0)
         # pdfium aborts without a word when it gets no memory; a broken heap is put into words.
         if any(words in said for words in _OUT_OF_MEMORY) or (name == "SIGABRT" and not said):
             limit = f"{self._limits.memory_bytes / MEGABYTE:.4g} MiB"
-            return ReadFailed("memory_limit", f"reading the file takes more memory than {limit}")
+            return ChildDied("memory_limit", f"reading the file takes more memory than {limit}")
         if name == "SIGXCPU":
-            return ReadFailed("time_limit", "reading the file took too much time")
-        return ReadFailed("reader_crashed", f"the reader crashed: {name or self._last_words()}")
+            return ChildDied("time_limit", "reading the file took too much time")
+        return ChildDied("reader_crashed", f"the reader crashed: {name or self._last_words()}")
 
     def _last_words(self) -> str:
         lines = self._said.decode(errors="replace").split("\n")
         return next((line[:200] for line in reversed(lines) if line.strip()), "it said nothing")
+
+
+def _parse_refusal(payload: bytes) -> tuple[str, str]:
+    """Code and sentence. ValueError."""
+    code, sentence = json.loads(payload)
+    return str(code), str(sentence)
 
 
 async def _open_process(limits: ReadLimits) -> trio.Process:

@@ -109,10 +109,7 @@ class _Seat:
             except ChildDied:
                 await self.aclose()
         self._child = await Child.start(self._limits)
-        try:
-            return await self._ask(self._child, content, is_sent=False)
-        except ChildDied as death:
-            raise death.failure from None
+        return await self._ask(self._child, content, is_sent=False)
 
     async def _ask(self, child: Child, content: bytes, *, is_sent: bool) -> bytes:
         with trio.move_on_after(self._limits.wall_seconds):

@@ -1,5 +1,6 @@
 """The pool of reading processes: what lives, what dies, and what is left of it."""
 
+import gc
 import os
 import resource
 import subprocess
@@ -318,3 +319,22 @@ async def test_processes_do_not_outlive_a_parent_that_is_killed() -> None:
         await parent.stdout.aclose()
     assert len(orphans) == 2
     await wait_for(lambda: all(has_ended(orphan.pid) for orphan in orphans))
+
+
+@pytest.mark.parametrize(
+    ("megabytes", "code"), [(30, "too_large"), (150, "memory_limit")], ids=["refused", "died"]
+)
+async def test_a_file_that_gives_nothing_is_not_kept_in_memory(
+    readers: Readers, megabytes: int, code: str
+) -> None:
+    """As it would be by a cycle of an exception and its traceback, until garbage is collected."""
+    process = psutil.Process()
+    await read(readers, GOOD_CSV)
+    gc.disable()
+    try:
+        before_bytes = process.memory_info().rss
+        for _ in range(3):
+            assert (await refusal(readers, b"a;" * (megabytes * MEGABYTE // 2))).code == code
+        assert process.memory_info().rss - before_bytes < megabytes * MEGABYTE
+    finally:
+        gc.enable()
