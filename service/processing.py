@@ -23,7 +23,7 @@ from service.settings import Settings
 
 log = logging.getLogger(__name__)
 
-FIRST_DELAY_SECONDS = 30
+FIRST_DELAY_SECONDS = 60
 MAX_DELAY_SECONDS = 3600
 RELEASE_TIMEOUT_SECONDS = 2
 # Its holder gives a claim back before the watchdog takes it for stuck.

@@ -130,7 +130,7 @@ async def test_all_else_is_a_failure_with_its_reason(answer: Reply | Drop, expec
 
 
 @pytest.mark.parametrize(
-    ("value", "seconds"), [("120", 120.0), ("soon", None), ("99999999999", 99999999999.0)]
+    ("value", "seconds"), [("120", 120.0), ("soon", None), ("99999999999", 86_400.0)]
 )
 async def test_the_receiver_may_say_when_to_come_back(value: str, seconds: float | None) -> None:
     with ScriptedHttp(Reply(429, headers={"Retry-After": value})) as server:
