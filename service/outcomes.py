@@ -1,12 +1,13 @@
 """Writing what became of claims, several in one statement when they come close together.
 
-Whoever finds nobody writing writes all that waits; who comes meanwhile waits for the next time. A
+Whoever finds nobody writing writes what waits; who comes meanwhile waits for the next time. A
 database that is away is waited for. With a webhook the events are part of the same transaction.
 """
 
 import logging
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 
 import trio
 
@@ -18,6 +19,8 @@ from service.errors import DatabaseUnreachable
 log = logging.getLogger(__name__)
 
 DATABASE_PAUSE_SECONDS = 1
+# What is written in one statement, unless a single result is larger: PostgreSQL's time is limited.
+MAX_STATEMENT_CHARS = 8 * 1024 * 1024
 
 
 @dataclass(slots=True, eq=False)
@@ -43,7 +46,7 @@ class OutcomeWriter:
         self._waiting.append(ticket)
         try:
             async with self._writing:
-                if ticket.is_ours is None:
+                while ticket.is_ours is None:
                     await self._write_waiting()
         finally:
             if ticket in self._waiting:  # cancelled
@@ -51,7 +54,9 @@ class OutcomeWriter:
         return bool(ticket.is_ours)
 
     async def _write_waiting(self) -> None:
-        tickets, self._waiting = self._waiting, []
+        sizes = accumulate(len(ticket.outcome.result or "") for ticket in self._waiting)
+        count = max(1, sum(size <= MAX_STATEMENT_CHARS for size in sizes))
+        tickets, self._waiting = self._waiting[:count], self._waiting[count:]
         try:
             written = await self._write_all([ticket.outcome for ticket in tickets])
         except BaseException:

@@ -36,8 +36,8 @@ async def listen(db: Database, channel: str, on_hint: Callable[[], None]) -> Non
 
 
 async def _listen(url: str, channel: str, on_hint: Callable[[], None]) -> None:
-    """Run by asyncio until the connection ends; why it ended is told by the next query."""
-    with suppress(OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError):
+    """Run by asyncio until the connection ends, in whatever way: the next query tells why."""
+    with suppress(Exception):
         conn = await asyncpg.connect(url, timeout=CONNECT_TIMEOUT_SECONDS)
         ended = asyncio.Event()
         conn.add_termination_listener(lambda _: ended.set())

@@ -6,7 +6,7 @@ a fresh one, and only that decides.
 """
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import trio
 
@@ -104,10 +104,9 @@ class _Seat:
 
     async def _read(self, content: bytes, asked: Child | None) -> bytes:
         if self._child is not None and self._child.is_usable:
-            try:
+            with suppress(ChildDied):
                 return await self._ask(self._child, content, is_sent=asked is self._child)
-            except ChildDied:
-                await self.aclose()
+        await self.aclose()
         self._child = await Child.start(self._limits)
         return await self._ask(self._child, content, is_sent=False)
 

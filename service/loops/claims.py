@@ -39,7 +39,7 @@ class ClaimedWork(Generic[T]):
     async def start(self, nursery: trio.Nursery, *, patience_seconds: float) -> int:
         """Claim once, as soon as slots are free, and start each piece in `nursery`; how many.
 
-        None when nothing is due, the service stops, or the slots were not free in time.
+        0 when nothing is due, the service stops, or the slots were not free in time.
         """
         with trio.move_on_after(patience_seconds):
             while self._free < self._at_least:

@@ -29,7 +29,8 @@ Result = Annotated[
         {
             "type": ["object", "null"],
             "description": "What is in it: `text` and `pages`, or `tables` of `name` and `rows`; "
-            "`warnings`; and `llm` where an LLM was asked. null until it is done.",
+            "`warnings`; and `llm` where an LLM has answered. null where nothing was read, or not "
+            "yet.",
         }
     ),
 ]

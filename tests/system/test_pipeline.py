@@ -19,7 +19,7 @@ from tests.servers import PostgresCluster, wait_until
 from tests.servers.service import Replica
 
 ATTACHMENTS = 500
-STUCK_AFTER_SECONDS = 4
+STUCK_AFTER_SECONDS = 8
 CHILD_MODULE = "service.extract"
 
 # Every end of an attachment, so that a second one would show.
