@@ -25,6 +25,10 @@ class DatabaseUnreachable(MailroomError):
     """PostgreSQL is away, or went away in the middle; the same may work in a moment."""
 
 
+class DatabaseBusy(DatabaseUnreachable):
+    """PostgreSQL is there, but cannot do this now: a lock, a deadlock, a full disk."""
+
+
 class IOInsideTransaction(MailroomError):
     """An outbound call was about to start while a database connection was held (rule 1)."""
 
@@ -45,11 +49,14 @@ class ReadFailed(MailroomError):
 
 
 class TryLater(MailroomError):
-    """A step of the pipeline did not work this time, by no fault of the file."""
+    """A step did not work this time, by no fault of the file; it may be that of the machine."""
 
-    def __init__(self, message: str, *, retry_after_seconds: float | None = None) -> None:
+    def __init__(
+        self, message: str, *, retry_after_seconds: float | None = None, counts: bool = True
+    ) -> None:
         super().__init__(message)
         self.retry_after_seconds = retry_after_seconds
+        self.counts = counts
 
 
 class TooManyWaits(MailroomError):

@@ -14,6 +14,7 @@ class Heartbeat:
     name: str
     interval_seconds: float
     last_beat: float = field(default_factory=trio.current_time)
+    failures_in_a_row: int = 0
     cycle_scope: trio.CancelScope = field(default_factory=trio.CancelScope)
 
     def beat(self) -> None:

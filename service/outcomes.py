@@ -1,7 +1,8 @@
 """Writing what became of claims, several in one statement when they come close together.
 
-Whoever finds nobody writing writes what waits; who comes meanwhile waits for the next time. A
-database that is away is waited for. With a webhook the events are part of the same transaction.
+Whoever finds nobody writing writes what waits; who comes meanwhile waits for the next time. What
+PostgreSQL cannot write now is written later, and keeps nobody else waiting. With a webhook the
+events are part of the same transaction.
 """
 
 import logging
@@ -14,7 +15,7 @@ import trio
 from service.db.attachments import Outcome, lock_requests, write_outcomes
 from service.db.outbox import announce_completed
 from service.db.pool import REJECTED_ERRORS, Database
-from service.errors import DatabaseUnreachable
+from service.errors import DatabaseBusy, DatabaseUnreachable
 
 log = logging.getLogger(__name__)
 
@@ -45,46 +46,59 @@ class OutcomeWriter:
         ticket = _Ticket(outcome)
         self._waiting.append(ticket)
         try:
-            async with self._writing:
-                while ticket.is_ours is None:
-                    await self._write_waiting()
+            while ticket.is_ours is None:
+                async with self._writing:
+                    is_well = ticket.is_ours is not None or await self._write_waiting()
+                if not is_well:
+                    await trio.sleep(DATABASE_PAUSE_SECONDS)
         finally:
             if ticket in self._waiting:  # cancelled
                 self._waiting.remove(ticket)
-        return bool(ticket.is_ours)
+        return ticket.is_ours
 
-    async def _write_waiting(self) -> None:
+    async def _write_waiting(self) -> bool:
+        """Write as much of the queue as goes into one statement; whether all of that was written.
+
+        What was not stays in the queue.
+        """
         sizes = accumulate(len(ticket.outcome.result or "") for ticket in self._waiting)
         count = max(1, sum(size <= MAX_STATEMENT_CHARS for size in sizes))
         tickets, self._waiting = self._waiting[:count], self._waiting[count:]
         try:
-            written = await self._write_all([ticket.outcome for ticket in tickets])
-        except BaseException:
-            self._waiting = tickets + self._waiting
-            raise
-        for ticket in tickets:
-            ticket.is_ours = ticket.outcome.claim.id in written
+            await self._write(tickets)
+        finally:
+            left = [ticket for ticket in tickets if ticket.is_ours is None]
+            self._waiting += left
+        return not left
 
-    async def _write_all(self, outcomes: Sequence[Outcome]) -> Collection[int]:
-        """Together; where PostgreSQL will not have one of them, one by one."""
+    async def _write(self, tickets: Sequence[_Ticket]) -> None:
+        """Together; where PostgreSQL has something against one of them, one by one."""
         try:
-            return await self._write_when_reachable(outcomes)
-        except REJECTED_ERRORS as error:
-            if len(outcomes) > 1:
-                return {id_ for one in outcomes for id_ in await self._write_all([one])}
-            if outcomes[0].result is None:
-                raise
-            reason = f"damaged: what was read from it cannot be stored: {error}"
-            failed = replace(outcomes[0], status="failed", result=None, error=reason)
-            return await self._write_when_reachable([failed])
+            written = await self._write_once([ticket.outcome for ticket in tickets])
+        except Exception as error:
+            if isinstance(error, DatabaseUnreachable) and not isinstance(error, DatabaseBusy):
+                log.warning("%d outcomes to write: %s; trying again", len(tickets), error)
+            elif len(tickets) > 1:
+                for ticket in tickets:
+                    await self._write([ticket])
+            else:
+                await self._write_otherwise(tickets[0], error)
+        else:
+            for ticket in tickets:
+                ticket.is_ours = ticket.outcome.claim.id in written
 
-    async def _write_when_reachable(self, outcomes: Sequence[Outcome]) -> Collection[int]:
-        while True:
-            try:
-                return await self._write_once(outcomes)
-            except DatabaseUnreachable as error:
-                log.warning("%d outcomes to write: %s; trying again", len(outcomes), error)
-                await trio.sleep(DATABASE_PAUSE_SECONDS)
+    async def _write_otherwise(self, ticket: _Ticket, error: Exception) -> None:
+        """A result that cannot be stored is a failure; what nobody expected is for the watchdog."""
+        attachment_id = ticket.outcome.claim.id
+        if isinstance(error, DatabaseBusy):
+            log.warning("attachment %s: %s; trying again", attachment_id, error)
+        elif isinstance(error, REJECTED_ERRORS) and ticket.outcome.result is not None:
+            reason = f"damaged: what was read from it cannot be stored: {error}"
+            ticket.outcome = replace(ticket.outcome, status="failed", result=None, error=reason)
+            await self._write([ticket])
+        else:
+            log.error("attachment %s: cannot be written", attachment_id, exc_info=error)
+            ticket.is_ours = False
 
     async def _write_once(self, outcomes: Sequence[Outcome]) -> Collection[int]:
         if not self._announces:

@@ -24,6 +24,7 @@ from service.settings import Settings
 log = logging.getLogger(__name__)
 
 FIRST_DELAY_SECONDS = 60
+UNCOUNTED_DELAY_SECONDS = 10
 MAX_DELAY_SECONDS = 3600
 RELEASE_TIMEOUT_SECONDS = 2
 # Its holder gives a claim back before the watchdog takes it for stuck.
@@ -39,6 +40,8 @@ def decide_failure(
         return Outcome(claim, "failed", kept, f"{error.code}: {error}")
     if isinstance(error, DatabaseUnreachable):
         return Outcome(claim, "pending", error=str(error))
+    if isinstance(error, TryLater) and not error.counts:
+        return Outcome(claim, "pending", error=str(error), delay_seconds=UNCOUNTED_DELAY_SECONDS)
     reason = str(error) if isinstance(error, TryLater) else f"{type(error).__name__}: {error}"
     attempts = claim.attempts + 1
     if attempts >= max_attempts:
@@ -52,7 +55,10 @@ def decide_failure(
 
 @dataclass(slots=True)
 class _Progress:
-    """How far an attempt is, for the case that it gets no further."""
+    """How far an attempt is, for the case that it gets no further.
+
+    `has_begun`: it is at its turn, and does not wait for others.
+    """
 
     has_begun: bool = False
     result: bytes | None = None
@@ -67,6 +73,7 @@ class Processor:
         self._llm = llm
         # One that is read and one that waits, for each reader: as many files are in memory.
         self._reading = trio.CapacityLimiter(2 * settings.pipeline_concurrency)
+        self._asking = trio.CapacityLimiter(settings.llm_concurrency)
         self._max_attempts = settings.pipeline_max_attempts
         self._deadline_seconds = settings.watchdog_stuck_after_seconds * SHARE_OF_STUCK_TIME
         self._writer = OutcomeWriter(db, announces=settings.sends_webhooks)
@@ -100,15 +107,17 @@ class Processor:
         progress = _Progress()
         with trio.move_on_after(self._deadline_seconds):
             return await self._attempt(claim, progress)
-        if not progress.has_begun:  # others took all the time
-            return Outcome(claim, "pending", error="no reader was free in time")
-        late = TryLater(f"not done within {self._deadline_seconds:g} s")
+        late = TryLater(
+            f"not done within {self._deadline_seconds:g} s",
+            counts=progress.has_begun,  # else others took all the time
+        )
         return decide_failure(claim, late, progress.result, max_attempts=self._max_attempts)
 
     async def _attempt(self, claim: Claim, progress: _Progress) -> Outcome | None:
         try:
             progress.result = await self._read(claim, progress)
-            answered = await self._ask(claim, progress.result)
+            progress.has_begun = False
+            answered = await self._ask(claim, progress)
             return Outcome(claim, "done", answered.decode())
         except ClaimLost:
             return None
@@ -130,8 +139,9 @@ class Processor:
             with metrics.READ_SECONDS.time():
                 return await self._readers.read(content)
 
-    async def _ask(self, claim: Claim, result: bytes) -> bytes:
+    async def _ask(self, claim: Claim, progress: _Progress) -> bytes:
         """The result with the LLM's answer in it, where there is one to ask."""
+        result = progress.result or b""
         if self._llm is None:
             return result
         document = Document(
@@ -140,7 +150,9 @@ class Processor:
             context_text=claim.body_text if claim.kind == "file" else None,
             gives_context_rows=claim.gives_context_rows,
         )
-        answer = await self._llm.ask(document)
+        async with self._asking:
+            progress.has_begun = True
+            answer = await self._llm.ask(document)
         return await trio.to_thread.run_sync(_with_answer, result, answer)
 
 

@@ -15,7 +15,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from service.errors import SettingsError
 from service.model import Limits, ReadLimits
 
-Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Seconds = Annotated[float, Field(gt=0, le=31_536_000, allow_inf_nan=False)]  # up to a year
 WEBHOOK_SECRET_MIN_BYTES = 24
 HTTP_URL = r"^https?://[^\s/?#]+[^\s?#]*$"
 
@@ -88,8 +88,8 @@ class Settings(BaseSettings):
     pipeline_concurrency: PositiveInt = 2
     pipeline_max_attempts: PositiveInt = 5
     read_timeout_seconds: Seconds = 60
-    read_max_memory_bytes: Annotated[int, Field(ge=128 * 1024 * 1024)] = 536_870_912
-    read_max_output_bytes: PositiveInt = 10_485_760
+    read_max_memory_bytes: Annotated[int, Field(ge=2**27, le=2**40)] = 536_870_912
+    read_max_output_bytes: Annotated[int, Field(ge=1, le=2**27)] = 10_485_760
 
     llm_base_url: str | None = Field(None, pattern=HTTP_URL)
     llm_model: str | None = None

@@ -17,6 +17,7 @@ from trio_util import move_on_when
 
 from service.db.migrate import check_schema
 from service.db.pool import Database, open_database
+from service.errors import DatabaseUnreachable
 from service.extract.llm import open_llm
 from service.extract.readers import open_readers
 from service.health import Health
@@ -72,9 +73,7 @@ async def serve(
             urls = await http.start(serve_http, app, settings.bind, http_may_end.wait)
             log.info("listening on %s", ", ".join(urls))
             async with move_on_when(health.stopping.wait):
-                await db.connect_when_reachable()
-                async with db.connection() as conn:
-                    await check_schema(conn)
+                await connect_to_known_schema(db)
             mailboxes = MailboxPoller(db, settings, opener)
             processor = Processor(db, settings, readers, llm)
             async with trio.open_nursery() as loops:
@@ -90,6 +89,20 @@ async def serve(
             http_may_end.set()
         services.cancel_scope.cancel()
     log.info("stopped")
+
+
+async def connect_to_known_schema(db: Database) -> None:
+    """Connect, however long it takes. SchemaError when the schema is not that of this version."""
+    while True:
+        await db.connect_when_reachable()
+        try:
+            async with db.connection() as conn:
+                await check_schema(conn)
+        except DatabaseUnreachable as error:  # gone again
+            log.warning("%s; trying again", error)
+            await db.aclose()
+        else:
+            return
 
 
 def collect_garbage_rarely() -> None:

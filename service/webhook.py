@@ -93,7 +93,7 @@ class WebhookSender:
 
         By the transport, because a client logs the whole URL. The body is not read.
         """
-        failure = TryLater(f"{self._host} has no address")
+        reason = f"{self._host} has no address"
         async with (
             _closing_connections() as trace,
             httpx.AsyncHTTPTransport(verify=self._tls) as transport,
@@ -104,13 +104,13 @@ class WebhookSender:
                 try:
                     response = await transport.handle_async_request(request)
                 except (httpx.ConnectError, httpx.ConnectTimeout) as error:
-                    failure = TryLater(f"cannot connect to {address}: {_reason(error)}")
+                    reason = f"cannot connect to {address}: {_reason(error)}"
                 except httpx.TransportError as error:
                     raise TryLater(f"the connection broke: {_reason(error)}") from error
                 else:
                     await response.aclose()
                     return response
-        raise failure
+        raise TryLater(reason)
 
     def _request(self, address: str, headers: dict[str, str], content: bytes) -> httpx.Request:
         extensions = {

@@ -18,6 +18,8 @@ from service.db import attachments, request_views
 from service.db.pool import Database
 from service.errors import MailroomError
 
+ID = click.IntRange(1, request_views.MAX_ID)
+
 
 @click.group()
 def attachment() -> None:
@@ -33,7 +35,11 @@ def attachment() -> None:
     help="Those in this state.",
 )
 @click.option(
-    "--limit", type=click.IntRange(1), default=100, show_default=True, help="The newest of them."
+    "--limit",
+    type=click.IntRange(1, 1000),
+    default=100,
+    show_default=True,
+    help="The newest of them.",
 )
 @json_option
 def list_(status: str, limit: int, as_json: bool) -> None:
@@ -65,7 +71,7 @@ def list_(status: str, limit: int, as_json: bool) -> None:
 
 
 @attachment.command()
-@click.argument("attachment_id", metavar="ID", type=int)
+@click.argument("attachment_id", metavar="ID", type=ID)
 @json_option
 def show(attachment_id: int, as_json: bool) -> None:
     """Show one attachment with what was read from it."""
@@ -73,7 +79,7 @@ def show(attachment_id: int, as_json: bool) -> None:
     async def work(db: Database) -> tuple[request_views.StoredAttachment, bytes | None]:
         found = await request_views.find_attachment(db, attachment_id, mailboxes=None)
         if found is None:
-            raise MailroomError(f"there is no attachment {attachment_id}", hint="attachment list")
+            raise _missing(attachment_id)
         return found, await request_views.load_result(db, attachment_id)
 
     found, result = run_with_database(load_settings(), work)
@@ -90,7 +96,12 @@ def show(attachment_id: int, as_json: bool) -> None:
 
 
 @attachment.command()
-@click.argument("attachment_ids", metavar="[ID]...", type=int, nargs=-1)
+@click.argument(
+    "attachment_ids",
+    metavar="[ID]...",
+    type=ID,
+    nargs=-1,
+)
 @click.option("--all", "everything", is_flag=True, help="Whatever failed.")
 def retry(attachment_ids: tuple[int, ...], everything: bool) -> None:
     """Let the pipeline work on attachments again: those that failed, or are done."""
@@ -101,7 +112,7 @@ def retry(attachment_ids: tuple[int, ...], everything: bool) -> None:
         async with db.transaction() as conn:
             if everything:
                 return await attachments.retry_failed(conn)
-            for one in attachment_ids:
+            for one in sorted(attachment_ids):  # in one order everywhere: no deadlock
                 status = await attachments.retry_attachment(conn, one, mailboxes=None)
                 _check_retried(one, status)
             return len(attachment_ids)
@@ -112,9 +123,13 @@ def retry(attachment_ids: tuple[int, ...], everything: bool) -> None:
 
 def _check_retried(attachment_id: int, status: str | None) -> None:
     if status is None:
-        raise MailroomError(f"there is no attachment {attachment_id}", hint="attachment list")
+        raise _missing(attachment_id)
     if reason := attachments.NOT_RETRYABLE.get(status):
         raise MailroomError(f"attachment {attachment_id} {reason}")
+
+
+def _missing(attachment_id: int) -> MailroomError:
+    return MailroomError(f"there is no attachment {attachment_id}", hint="see: attachment list")
 
 
 def _readable(result: object) -> str:

@@ -12,6 +12,7 @@ from service.db.pool import Database
 from service.db.request_views import StoredAttachment, StoredRequest, load_result
 
 PREVIEW_LINES = 4
+PREVIEW_TABLES = 3
 PREVIEW_CHARS = 60
 _STYLES = {"extract": "green", "inline_image": "dim", "unsupported": "yellow"}
 
@@ -53,7 +54,7 @@ def preview(result: dict[str, object]) -> list[str]:
     """The first lines of a result: of its text, or of each table."""
     match result:
         case {"tables": list(tables)}:
-            return [line for table in tables for line in _table_lines(table)]
+            return [line for table in tables[:PREVIEW_TABLES] for line in _table_lines(table)]
         case {"text": str(text)}:
             lines = (line for line in text.splitlines() if line.strip())
             return list(islice(lines, PREVIEW_LINES))

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from service.db.pool import (
     IDLE_IN_TRANSACTION_TIMEOUT,
+    LOCK_TIMEOUT,
     Connection,
     DuplicateTableError,
     open_connection,
@@ -18,13 +19,15 @@ from service.errors import SchemaError
 
 _LOCK_KEY = 0x6D61696C726F6F6D  # "mailroom"
 
-# Invariant: every later connection of this role to this database carries the time-out, also
-# through a pooler, which refuses it as a start-up parameter.
-_SET_IDLE_TIMEOUT = f"""
+# Invariant: every later connection of this role to this database carries the time-outs, also
+# through a pooler, which refuses them as start-up parameters.
+_SET_TIMEOUTS = f"""
 DO $$ BEGIN
     EXECUTE format('ALTER ROLE CURRENT_USER IN DATABASE %I SET
         idle_in_transaction_session_timeout = %L', current_database(),
         '{IDLE_IN_TRANSACTION_TIMEOUT}');
+    EXECUTE format('ALTER ROLE CURRENT_USER IN DATABASE %I SET lock_timeout = %L',
+        current_database(), '{LOCK_TIMEOUT}');
 END $$
 """
 
@@ -54,6 +57,7 @@ def _schema_sql() -> str:
 async def migrate(url: str) -> tuple[int, int]:
     """Bring the database up to `known_version()`; returns (version before, version now)."""
     async with open_connection(url) as conn, conn.transaction():
+        await conn.execute("SET LOCAL lock_timeout = 0")  # others may be at it
         await conn.execute("SELECT pg_advisory_xact_lock($1)", _LOCK_KEY)
         before = await _current_version(conn)
         _refuse_newer(before)
@@ -66,7 +70,7 @@ async def migrate(url: str) -> tuple[int, int]:
             await conn.execute(
                 "UPDATE schema_version SET version = $1, applied_at = now()", known_version()
             )
-        await conn.execute(_SET_IDLE_TIMEOUT)
+        await conn.execute(_SET_TIMEOUTS)
     return before, known_version()
 
 

@@ -25,7 +25,7 @@ import trio_asyncio
 import triopg
 
 from service import metrics
-from service.errors import DatabaseUnreachable, SchemaError, SettingsError
+from service.errors import DatabaseBusy, DatabaseUnreachable, SchemaError, SettingsError
 from service.outbound import holding_connection, refuse_inside_transaction
 
 log = logging.getLogger(__name__)
@@ -40,15 +40,22 @@ _UNREACHABLE_ERRORS = (
     asyncpg.CannotConnectNowError,
     asyncpg.AdminShutdownError,
     asyncpg.CrashShutdownError,
-    asyncpg.TooManyConnectionsError,
     asyncpg.IdleInTransactionSessionTimeoutError,
     asyncpg.InvalidAuthorizationSpecificationError,
     asyncpg.InvalidCatalogNameError,
     asyncpg.ReadOnlySQLTransactionError,  # a standby, until it is promoted
     asyncpg.ProtocolViolationError,  # what PgBouncer answers while its server is away
     asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
     OSError,
     TimeoutError,
+)
+# It is there, and may do in a moment what it cannot do now.
+_BUSY_ERRORS = (
+    asyncpg.LockNotAvailableError,
+    asyncpg.TransactionRollbackError,  # a deadlock
+    asyncpg.QueryCanceledError,
+    asyncpg.InsufficientResourcesError,  # of disk or memory
 )
 # The database will not have these values, however often they are sent.
 REJECTED_ERRORS = (
@@ -65,6 +72,7 @@ COMMAND_TIMEOUT_SECONDS = 30
 END_TIMEOUT_SECONDS = 3
 CALLBACKS_IN_A_ROW = 100
 RETRY_SECONDS = 1
+LOCK_TIMEOUT = "5s"
 IDLE_IN_TRANSACTION_TIMEOUT = "5s"
 _OWN_FILES = (__file__, inspect.getfile(asynccontextmanager))
 
@@ -181,10 +189,13 @@ class Database:
             command_timeout=COMMAND_TIMEOUT_SECONDS,
             # Behind a transaction pooler the next statement may run on another server connection.
             statement_cache_size=0 if self.is_proxied else 100,
-            # A pooler refuses this as a start-up parameter; there the role's own setting counts.
+            # A pooler refuses these as start-up parameters; there the role's own settings count.
             server_settings={}
             if self.is_proxied
-            else {"idle_in_transaction_session_timeout": IDLE_IN_TRANSACTION_TIMEOUT},
+            else {
+                "idle_in_transaction_session_timeout": IDLE_IN_TRANSACTION_TIMEOUT,
+                "lock_timeout": LOCK_TIMEOUT,
+            },
             reset=_keep_session,
         )
         with _as_unreachable():
@@ -312,10 +323,16 @@ def _as_unreachable() -> Iterator[None]:
         yield
     except REJECTED_ERRORS:
         raise
+    except asyncio.CancelledError as error:  # asyncpg's own: Trio's is another one
+        raise DatabaseUnreachable("PostgreSQL cannot be reached: the query was given up") from error
     except asyncpg.InsufficientPrivilegeError as error:
         raise SchemaError(
             f"PostgreSQL refused: {error}", hint="give the role of DATABASE_URL the rights it needs"
         ) from error
+    except asyncpg.TooManyConnectionsError as error:
+        raise DatabaseUnreachable(f"PostgreSQL cannot be reached: {error}") from error
+    except _BUSY_ERRORS as error:
+        raise DatabaseBusy(f"PostgreSQL cannot do it now: {error}") from error
     except _UNREACHABLE_ERRORS as error:
         reason = str(error) or type(error).__name__
         raise DatabaseUnreachable(f"PostgreSQL cannot be reached: {reason}") from error

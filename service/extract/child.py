@@ -59,7 +59,8 @@ class Child:
         try:
             process = await _open_process(limits)
         except OSError as error:
-            raise TryLater(f"no process could be started to read the file: {error}") from error
+            reason = f"no process could be started to read the file: {error}"
+            raise TryLater(reason, counts=False) from error
         child = cls(process, limits)
         is_ready = False
         try:
@@ -73,7 +74,7 @@ class Child:
                 await child.aclose()
         if not is_ready:
             reason = "it took too long" if deadline.cancelled_caught else child._last_words()
-            raise TryLater(f"the process that reads files did not start: {reason}")
+            raise TryLater(f"the process that reads files did not start: {reason}", counts=False)
         return child
 
     @property

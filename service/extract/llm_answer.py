@@ -21,7 +21,7 @@ from service.retry_after import parse_retry_after
 MAX_ANSWER_BYTES = 4 * 1024 * 1024
 MAX_QUOTE_CHARS = 300
 MAX_TOKENS = 10**9  # no call takes more; a counter must not believe what is beyond
-# Someone has to put a setting right: no need to spend the attempts in the meantime.
+# Someone has to put a setting right: the attempts are not to be used up at once.
 MISCONFIGURED_RETRY_SECONDS = 300
 
 _ABOUT_THE_DOCUMENT = frozenset({400, 413, 422})
@@ -86,14 +86,9 @@ class _Choice(BaseModel):
     finish_reason: str | None = None
 
 
-class _Usage(BaseModel):
-    prompt_tokens: Any = None
-    completion_tokens: Any = None
-
-
 class _Body(BaseModel):
     choices: Annotated[list[_Choice], Field(min_length=1)]
-    usage: _Usage | None = None
+    usage: Any = None
 
 
 def read_completion(answer: RawAnswer, secret: str | None) -> Completion:
@@ -112,12 +107,12 @@ def read_completion(answer: RawAnswer, secret: str | None) -> Completion:
     if choice.message.refusal or choice.finish_reason == "content_filter":
         said = quote(choice.message.refusal or "content filter", secret)
         raise ReadFailed("llm_refused", f"the LLM refused the document: {said}")
-    usage = body.usage or _Usage()
+    usage = body.usage if isinstance(body.usage, dict) else {}
     return Completion(
         choice.message.content or "",
         choice.finish_reason == "length",
-        _tokens(usage.prompt_tokens),
-        _tokens(usage.completion_tokens),
+        _tokens(usage.get("prompt_tokens")),
+        _tokens(usage.get("completion_tokens")),
     )
 
 

@@ -33,6 +33,7 @@ MAX_ROWS = 2**20  # of a sheet, in every format; counting up to a false number t
 MAX_WHOLE_FLOAT = 2**53
 
 _MAGIC = (b"PK\x03\x04", b"PK\x05\x06", b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1")
+_TABLE = b'{"name":%b,"rows":%b}'
 _NO_WORKBOOK = frozenset({Kind.OFFICE, Kind.ARCHIVE})
 
 
@@ -95,6 +96,9 @@ def _read_sheets(workbook: CalamineWorkbook, output: Output) -> Iterator[bytes]:
     for index, sheet in enumerate(workbook.sheets_metadata):
         if sheet.typ is not SheetTypeEnum.WorkSheet:
             continue
+        if output.left_bytes <= 0:
+            output.warn(f"only the first {found} worksheets fit into {output.limit}")
+            break
         found += 1
         try:
             with _Damage():
@@ -113,6 +117,8 @@ def _read_sheets(workbook: CalamineWorkbook, output: Output) -> Iterator[bytes]:
 
 
 def _read_sheet(sheet: SheetMetadata, content: CalamineSheet, output: Output) -> bytes:
+    name = encode_json(clean_text(sheet.name)[:MAX_NAME_CHARS])
+    output.left_bytes -= len(name) + len(_TABLE)
     rows = Rows(output)
     first = content.start[0] if content.start else 0
     if first >= MAX_ROWS:
@@ -121,10 +127,7 @@ def _read_sheet(sheet: SheetMetadata, content: CalamineSheet, output: Output) ->
         rows.add(_cells(row))
         if rows.is_full:
             break
-    table = b'{"name":%b,"rows":%b}' % (
-        encode_json(clean_text(sheet.name)[:MAX_NAME_CHARS]),
-        rows.close(),
-    )
+    table = _TABLE % (name, rows.close())
     if sheet.visible is not SheetVisibleEnum.Visible:
         output.warn(f"sheet {sheet.name!r} is hidden in the workbook")
     if rows.is_full:

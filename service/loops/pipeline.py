@@ -20,7 +20,7 @@ from service.settings import Settings
 LOOK_SECONDS = 2
 PATIENCE_SECONDS = 10
 SILENCE_SECONDS = 20  # PostgreSQL may take that long over a claim
-CLAIMS_PER_READER = 8
+CLAIMS_PER_READER = 4
 INLINE_BYTES = 256 * 1024  # a larger file is loaded when its turn comes
 
 
@@ -35,8 +35,9 @@ class Pipeline:
         self._stopping = health.stopping
         self._heartbeat = health.add_heartbeat("pipeline", SILENCE_SECONDS)
         self._hint = trio.Event()
-        asking = settings.llm_concurrency if processor.wants_texts else 0
-        slots = settings.pipeline_concurrency * CLAIMS_PER_READER + asking
+        slots = settings.pipeline_concurrency * CLAIMS_PER_READER
+        if processor.wants_texts:  # reading is not what takes the time
+            slots = settings.pipeline_concurrency + 2 * settings.llm_concurrency
         self._work = ClaimedWork(
             "pipeline",
             self._claim,

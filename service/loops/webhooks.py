@@ -105,8 +105,11 @@ class Webhooks:
     async def _deliver(self, claim: EventClaim) -> None:
         try:
             await self._sender.send(claim.event_id, claim.stamp, claim.payload)
-        except TryLater as error:
-            delay_seconds = decide_delay(claim.attempts, error.retry_after_seconds)
+        except Exception as error:
+            if not isinstance(error, TryLater):
+                log.exception("webhook %s: an attempt crashed", claim.event_id)
+            asked_seconds = getattr(error, "retry_after_seconds", None)
+            delay_seconds = decide_delay(claim.attempts, asked_seconds)
             async with self._db.connection() as conn:
                 await fail_delivery(conn, claim, str(error), delay_seconds=delay_seconds)
             self._report_failure(claim, error, delay_seconds)
@@ -116,7 +119,7 @@ class Webhooks:
             metrics.WEBHOOKS.labels("delivered").inc()
 
     def _report_failure(
-        self, claim: EventClaim, error: TryLater, delay_seconds: float | None
+        self, claim: EventClaim, error: Exception, delay_seconds: float | None
     ) -> None:
         metrics.WEBHOOKS.labels("given_up" if delay_seconds is None else "failed").inc()
         what_next = (

@@ -11,6 +11,7 @@ from service.errors import MailroomError
 from service.health import Health, Heartbeat
 
 DATABASE_TIMEOUT_SECONDS = 2
+FAILURES_IN_A_ROW = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,12 @@ def create_health_blueprint(db: Database, health: Health) -> Blueprint:
 
 
 def _beat_check(beat: Heartbeat) -> str:
-    return f"silent for {beat.age_seconds:.0f} s" if beat.is_late else "ok"
+    if beat.is_late:
+        return f"silent for {beat.age_seconds:.0f} s"
+    # The cycle under way counts until it has come to its end.
+    if beat.failures_in_a_row > FAILURES_IN_A_ROW:
+        return f"failed {beat.failures_in_a_row - 1} times in a row, see the log"
+    return "ok"
 
 
 async def _database_check(db: Database) -> str:

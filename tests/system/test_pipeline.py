@@ -21,6 +21,7 @@ from tests.servers.service import Replica
 ATTACHMENTS = 500
 STUCK_AFTER_SECONDS = 8
 CHILD_MODULE = "service.extract"
+START_SECONDS = 1
 
 # Every end of an attachment, so that a second one would show.
 KEEP_ENDS = """
@@ -89,17 +90,18 @@ def count(url: str, where: str) -> int:
 
 
 def children_of(replica: Replica) -> list[psutil.Process]:
-    """The processes in which it reads files now."""
+    """The processes in which it reads files now, without those that are being started."""
     with suppress(psutil.NoSuchProcess):
         return [
             child
             for child in psutil.Process(replica.process.pid).children()
-            if CHILD_MODULE in child.cmdline()
+            if CHILD_MODULE in child.cmdline() and time.time() - child.create_time() > START_SECONDS
         ]
     return []
 
 
 def kill_a_child(replica: Replica) -> None:
+    """One that reads: a file whose process did not start waits for a minute."""
     wait_until(lambda: bool(children_of(replica)), seconds=20)
     with suppress(psutil.NoSuchProcess):
         children_of(replica)[0].kill()
