@@ -112,6 +112,15 @@ def test_warnings_are_bounded() -> None:
     assert max(map(len, result["warnings"])) <= 300
 
 
+def test_sheets_beyond_the_limit_are_left_out() -> None:
+    names = [f'name="Sheet {number} {"x" * 20}"' for number in range(100)]
+    result = result_of(xlsx(row_of(1, text_cell("A1", "x")), sheets=names), 1_000)
+    assert 10 < len(result["tables"]) < 30
+    assert result["warnings"][-1] == (
+        f"only the first {len(result['tables'])} worksheets fit into the limit of 0.000954 MiB"
+    )
+
+
 def test_rows_beyond_the_limit_are_counted() -> None:
     rows = "".join(row_of(number, text_cell(f"A{number}", "x" * 90)) for number in range(1, 101))
     result = result_of(xlsx(rows, sheets=('name="First"', 'name="Second"')), 1_000)

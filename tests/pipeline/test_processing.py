@@ -20,6 +20,7 @@ from service.model import NewAttachment
 from service.processing import (
     FIRST_DELAY_SECONDS,
     MAX_DELAY_SECONDS,
+    UNCOUNTED_DELAY_SECONDS,
     Processor,
     decide_failure,
 )
@@ -68,6 +69,12 @@ def test_the_last_attempt_fails_with_what_was_read(error: Exception) -> None:
     assert (outcome.status, outcome.result) == ("failed", '{"text": "kept"}')
     assert str(outcome.error).startswith("unavailable: ")
     assert str(outcome.error).endswith(", attempt 5 of 5")
+
+
+def test_a_machine_in_trouble_counts_no_attempt() -> None:
+    outcome = decide(TryLater("no process could be started", counts=False), 4)
+    assert (outcome.status, outcome.counted) == ("pending", 0)
+    assert outcome.delay_seconds == UNCOUNTED_DELAY_SECONDS
 
 
 def test_a_database_that_is_away_counts_no_attempt() -> None:
@@ -169,6 +176,20 @@ async def test_a_claim_ends_before_it_counts_as_stuck(db: Database, database_url
     (row,) = rows_in(database_url)
     assert (row["status"], row["attempts"]) == ("pending", 1)
     assert "not done within" in row["error"]
+
+
+async def test_waiting_for_the_llm_counts_no_attempt(db: Database, database_url: str) -> None:
+    with ScriptedHttp(Hang()) as server:
+        async with open_processor(
+            db, server, llm_concurrency=1, watchdog_stuck_after_seconds=1
+        ) as processor:
+            claims = await claims_of(db, *[new_file(CSV)] * 5)
+            async with trio.open_nursery() as nursery:
+                for claim in claims:
+                    nursery.start_soon(processor.process, claim)
+    # The first one was not answered, the second one began too late.
+    assert sorted(row["attempts"] for row in rows_in(database_url)) == [0, 0, 0, 1, 1]
+    assert {row["status"] for row in rows_in(database_url)} == {"pending"}
 
 
 async def test_a_cancelled_claim_is_given_back_at_once(db: Database, database_url: str) -> None:

@@ -82,6 +82,18 @@ async def test_a_database_that_is_away_is_one_warning_without_a_traceback(
 
 
 @pytest.mark.expects_errors
+async def test_failures_in_a_row_are_counted_until_a_cycle_works(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    failing = Loop(*[ValueError()] * 4)
+    await failing.run()
+    assert failing.heartbeat.failures_in_a_row == 4
+    recovered = Loop(ValueError(), ValueError(), 1)
+    await recovered.run()
+    assert recovered.heartbeat.failures_in_a_row == 0
+
+
+@pytest.mark.expects_errors
 async def test_a_fast_loop_tries_again_after_its_own_interval(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
