@@ -1,7 +1,7 @@
 """The webhook loop: claims due events of the outbox and delivers them side by side.
 
 An event is delivered at least once, under the same id each time. One that the receiver does not
-take is tried again on a schedule of three and a half days, then given up, visibly: in the log, in
+take is tried again on a schedule of more than three days, then given up, visibly: in the log, in
 the metric and in `webhook list`.
 """
 
