@@ -323,8 +323,6 @@ def _as_unreachable() -> Iterator[None]:
         yield
     except REJECTED_ERRORS:
         raise
-    except asyncio.CancelledError as error:  # asyncpg's own: Trio's is another one
-        raise DatabaseUnreachable("PostgreSQL cannot be reached: the query was given up") from error
     except asyncpg.InsufficientPrivilegeError as error:
         raise SchemaError(
             f"PostgreSQL refused: {error}", hint="give the role of DATABASE_URL the rights it needs"
