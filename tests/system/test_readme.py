@@ -14,7 +14,7 @@ README = Path(__file__).parents[2] / "README.md"
 def test_the_example_of_the_client_passes_against_the_demo(tmp_path: Path) -> None:
     (example,) = re.findall(r"^```python\n(.*?)^```$", README.read_text(), re.DOTALL | re.MULTILINE)
     (tmp_path / "test_example.py").write_text(example)
-    with running_demo() as (_, (wait, send)):
+    with running_demo() as (_, (wait, send, _show)):
         found = re.search(r"Bearer (?P<token>[\w-]+)' '(?P<url>http://[\d.:]+)/", wait)
         assert found is not None
         environment = {
