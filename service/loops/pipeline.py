@@ -20,7 +20,7 @@ from service.settings import Settings
 LOOK_SECONDS = 2
 PATIENCE_SECONDS = 10
 SILENCE_SECONDS = 20  # PostgreSQL may take that long over a claim
-CLAIMS_PER_READER = 4
+CLAIMS_PER_READER = 8
 INLINE_BYTES = 256 * 1024  # a larger file is loaded when its turn comes
 
 
