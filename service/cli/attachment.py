@@ -102,9 +102,11 @@ def show(attachment_id: int, as_json: bool) -> None:
     type=ID,
     nargs=-1,
 )
-@click.option("--all", "everything", is_flag=True, help="Whatever failed.")
+@click.option(
+    "--all", "everything", is_flag=True, help="Whatever failed, or waits for its next attempt."
+)
 def retry(attachment_ids: tuple[int, ...], everything: bool) -> None:
-    """Let the pipeline work on attachments again: those that failed, or are done."""
+    """Let the pipeline work on attachments now: those that failed, are done, or wait."""
     if everything == bool(attachment_ids):
         raise click.UsageError("give one or more IDs, or --all")
 

@@ -84,6 +84,7 @@ _RECOVER_STUCK = """
     RETURNING id, request_id, status, error
 """
 
+_IS_WAITING = "(a.status = 'pending' AND a.not_before > now())"  # for its next attempt
 _RENEWED = """
     status = 'pending', attempts = 0, not_before = NULL, result = NULL, error = NULL,
     finished_at = NULL
@@ -93,14 +94,15 @@ _RENEWED = """
 # looked at, so that the status returned is the one it had.
 _RETRY = f"""
     WITH found AS MATERIALIZED (
-        SELECT a.id, a.status FROM attachment a
+        SELECT a.id, CASE WHEN {_IS_WAITING} THEN 'waiting' ELSE a.status END AS status
+        FROM attachment a
         JOIN request r ON r.id = a.request_id
         LEFT JOIN email_mailbox_config m ON m.id = r.mailbox_id
         WHERE a.id = $1 AND ($2::text[] IS NULL OR lower(m.address) = ANY($2))
         FOR UPDATE OF a
     ), renewed AS (
         UPDATE attachment a SET {_RENEWED}
-        FROM found WHERE a.id = found.id AND found.status IN ('done', 'failed')
+        FROM found WHERE a.id = found.id AND found.status IN ('done', 'failed', 'waiting')
         RETURNING pg_notify('{ATTACHMENT_CHANNEL}', '')
     )
     SELECT status, (SELECT count(*) FROM renewed) FROM found
@@ -109,7 +111,7 @@ _RETRY = f"""
 
 _RETRY_FAILED = f"""
     WITH renewed AS (
-        UPDATE attachment SET {_RENEWED} WHERE status = 'failed' RETURNING id)
+        UPDATE attachment a SET {_RENEWED} WHERE status = 'failed' OR {_IS_WAITING} RETURNING id)
     SELECT count(*), pg_notify('{ATTACHMENT_CHANNEL}', '') FROM renewed
 """
 
@@ -209,7 +211,8 @@ async def retry_attachment(
 ) -> str | None:
     """Make an attachment that is `done` or `failed` pending again, its attempts counted anew.
 
-    Returns the status that it had; nothing was changed if that was another one. None when there
+    So is one that waits for its next attempt, whose status is said to be `waiting`. Returns the
+    status that it had; nothing was changed if that was another one. None when there
     is none, or none in these mailboxes (in lower case; None: all).
     """
     row = await conn.fetchrow(_RETRY, attachment_id, None if mailboxes is None else list(mailboxes))
@@ -217,5 +220,5 @@ async def retry_attachment(
 
 
 async def retry_failed(conn: Connection) -> int:
-    """Make all that failed pending again; how many."""
+    """Make all that failed, or wait for their next attempt, due now; how many."""
     return int(await conn.fetchval(_RETRY_FAILED))

@@ -16,6 +16,7 @@ from service.db.attachments import (
     load_content,
     recover_stuck_attachments,
     retry_attachment,
+    retry_failed,
     write_outcomes,
 )
 from service.db.notifications import ATTACHMENT_CHANNEL, listen, notify
@@ -156,6 +157,19 @@ async def test_a_text_with_nul_and_surrogates_is_an_error_that_can_be_stored(
     (one,) = await claim(db)
     assert await write_outcomes(db, [Outcome(one, "failed", error="bad\0 \udc80 name")])
     assert rows_in(database_url)[0]["error"] == "bad ? name"
+
+
+async def test_what_waits_for_its_next_attempt_is_due_at_a_retry(db: Database) -> None:
+    await store(db, "<1@example.com>", BODY)
+    for retried in range(2):
+        (one,) = await claim(db)
+        await write_outcomes(db, [Outcome(one, "pending", error="away", delay_seconds=600)])
+        async with db.connection() as conn:
+            if retried:
+                assert await retry_failed(conn) == 1
+            else:
+                assert await retry_attachment(conn, one.id, mailboxes=None) == "waiting"
+    assert len(await claim(db)) == 1
 
 
 @pytest.mark.parametrize("status", ["done", "failed"])

@@ -154,7 +154,7 @@ def test_what_is_at_its_end_can_be_tried_again(
 
 @pytest.mark.parametrize(
     ("status", "reason"),
-    [("pending", "waits"), ("processing", "is being read"), ("skipped", "was skipped")],
+    [("processing", "is being read"), ("skipped", "was skipped")],
 )
 def test_what_is_not_at_its_end_cannot_be_tried_again(
     client: httpx.Client, rows: Rows, status: str, reason: str
@@ -166,3 +166,8 @@ def test_what_is_not_at_its_end_cannot_be_tried_again(
     assert reason in answer.json()["detail"]
     assert httpx.get(answer.json()["type"], verify=False).status_code == 200
     assert found(show(client, request_id)) == [before]
+
+
+def test_what_waits_for_its_next_attempt_is_tried_at_once(client: httpx.Client, rows: Rows) -> None:
+    (waiting,) = found(show(client, rows.request("pending")))
+    assert retry(client, waiting["attachments"][0]["id"]).status_code == 202
