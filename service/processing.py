@@ -5,6 +5,7 @@ else `pending` again with a back-off until the attempts are used up. No connecti
 reads and asks.
 """
 
+import gc
 import json
 import logging
 from dataclasses import dataclass
@@ -90,6 +91,10 @@ class Processor:
         """
         try:
             outcome = await self._decide(claim)
+            if self._llm is not None:
+                # A refused call leaves cycles in stamina that hold the document, and the service's
+                # garbage is collected rarely. Only here is no exception under way any more.
+                gc.collect(1)
             is_ours = outcome is not None and await self._writer.write(outcome)
         except trio.Cancelled:
             with trio.move_on_after(RELEASE_TIMEOUT_SECONDS, shield=True):
@@ -115,9 +120,8 @@ class Processor:
 
     async def _attempt(self, claim: Claim, progress: _Progress) -> Outcome | None:
         try:
-            progress.result = await self._read(claim, progress)
-            progress.has_begun = False
-            answered = await self._ask(claim, progress)
+            result = progress.result = await self._read(claim, progress)
+            answered = await self._ask(claim, result, progress)
             return Outcome(claim, "done", answered.decode())
         except ClaimLost:
             return None
@@ -139,11 +143,11 @@ class Processor:
             with metrics.READ_SECONDS.time():
                 return await self._readers.read(content)
 
-    async def _ask(self, claim: Claim, progress: _Progress) -> bytes:
+    async def _ask(self, claim: Claim, result: bytes, progress: _Progress) -> bytes:
         """The result with the LLM's answer in it, where there is one to ask."""
-        result = progress.result or b""
         if self._llm is None:
             return result
+        progress.has_begun = False
         document = Document(
             filename=claim.filename,
             result=result,

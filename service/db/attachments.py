@@ -105,9 +105,8 @@ _RETRY = f"""
         FROM found WHERE a.id = found.id AND found.status IN ('done', 'failed', 'waiting')
         RETURNING pg_notify('{ATTACHMENT_CHANNEL}', '')
     )
-    SELECT status, (SELECT count(*) FROM renewed) FROM found
+    SELECT status FROM found
 """
-
 
 _RETRY_FAILED = f"""
     WITH renewed AS (
@@ -212,8 +211,8 @@ async def retry_attachment(
     """Make an attachment that is `done` or `failed` pending again, its attempts counted anew.
 
     So is one that waits for its next attempt, whose status is said to be `waiting`. Returns the
-    status that it had; nothing was changed if that was another one. None when there
-    is none, or none in these mailboxes (in lower case; None: all).
+    status that it had; nothing was changed if that was another one. None when there is none, or
+    none in these mailboxes (in lower case; None: all).
     """
     row = await conn.fetchrow(_RETRY, attachment_id, None if mailboxes is None else list(mailboxes))
     return None if row is None else str(row["status"])

@@ -5,7 +5,6 @@ for a hint looks by itself as well.
 """
 
 import asyncio
-import logging
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -15,8 +14,6 @@ import trio_asyncio
 
 from service.db.pool import CONNECT_TIMEOUT_SECONDS, Connection, Database
 from service.outbound import refuse_inside_transaction
-
-log = logging.getLogger(__name__)
 
 ATTACHMENT_CHANNEL = "mailroom_attachment"
 RECONNECT_SECONDS = 5

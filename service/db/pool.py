@@ -40,6 +40,7 @@ _UNREACHABLE_ERRORS = (
     asyncpg.CannotConnectNowError,
     asyncpg.AdminShutdownError,
     asyncpg.CrashShutdownError,
+    asyncpg.TooManyConnectionsError,
     asyncpg.IdleInTransactionSessionTimeoutError,
     asyncpg.InvalidAuthorizationSpecificationError,
     asyncpg.InvalidCatalogNameError,
@@ -327,13 +328,11 @@ def _as_unreachable() -> Iterator[None]:
         raise SchemaError(
             f"PostgreSQL refused: {error}", hint="give the role of DATABASE_URL the rights it needs"
         ) from error
-    except asyncpg.TooManyConnectionsError as error:
-        raise DatabaseUnreachable(f"PostgreSQL cannot be reached: {error}") from error
-    except _BUSY_ERRORS as error:
-        raise DatabaseBusy(f"PostgreSQL cannot do it now: {error}") from error
     except _UNREACHABLE_ERRORS as error:
         reason = str(error) or type(error).__name__
         raise DatabaseUnreachable(f"PostgreSQL cannot be reached: {reason}") from error
+    except _BUSY_ERRORS as error:
+        raise DatabaseBusy(f"PostgreSQL cannot do it now: {error}") from error
 
 
 @contextmanager

@@ -5,7 +5,6 @@ schema. `ReadFailed` is final: the document or the answers on it are no use. `Tr
 endpoint's trouble, and says how it went.
 """
 
-import gc
 import json
 import logging
 import secrets
@@ -102,13 +101,8 @@ class Llm:
     async def ask(self, document: Document) -> dict[str, object]:
         """What becomes `result["llm"]`. ReadFailed("llm_refused" or "llm_invalid"), TryLater."""
         refuse_inside_transaction("a call to the LLM endpoint")
-        try:
-            with trio.move_on_after(self._total_seconds):
-                return await self._ask(document)
-        finally:
-            # stamina and httpx leave cycles that hold the document, and the service's garbage is
-            # collected rarely.
-            gc.collect(1)
+        with trio.move_on_after(self._total_seconds):
+            return await self._ask(document)
         raise self._try_later(f"not done within {self._total_seconds:g} s, repeated calls included")
 
     async def _ask(self, document: Document) -> dict[str, object]:

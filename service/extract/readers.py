@@ -107,7 +107,6 @@ class _Seat:
             with suppress(ChildDied):
                 return await self._ask(self._child, content, is_sent=asked is self._child)
         await self.aclose()
-        await self.aclose()
         self._child = await Child.start(self._limits)
         return await self._ask(self._child, content, is_sent=False)
 

@@ -33,11 +33,12 @@ async def run_cycles(
     """
     while not stopping.is_set():
         heartbeat.beat()
-        heartbeat.failures_in_a_row += 1
+        failures = heartbeat.failures_in_a_row + 1
         pause_seconds = min(PAUSE_AFTER_FAILURE_SECONDS, heartbeat.interval_seconds)
         with trio.CancelScope() as heartbeat.cycle_scope, shield(heartbeat.name):
             pause_seconds = await cycle()
-            heartbeat.failures_in_a_row = 0
+            failures = 0
+        heartbeat.failures_in_a_row = failures
         if heartbeat.cycle_scope.cancelled_caught:
             metrics.CYCLE_FAILURES.labels(heartbeat.name).inc()
         heartbeat.beat()

@@ -51,9 +51,8 @@ def create_health_blueprint(db: Database, health: Health) -> Blueprint:
 def _beat_check(beat: Heartbeat) -> str:
     if beat.is_late:
         return f"silent for {beat.age_seconds:.0f} s"
-    # The cycle under way counts until it has come to its end.
-    if beat.failures_in_a_row > FAILURES_IN_A_ROW:
-        return f"failed {beat.failures_in_a_row - 1} times in a row, see the log"
+    if beat.failures_in_a_row >= FAILURES_IN_A_ROW:
+        return f"failed {beat.failures_in_a_row} times in a row, see the log"
     return "ok"
 
 

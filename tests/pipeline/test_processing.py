@@ -1,5 +1,6 @@
 """From a claim to its outcome: real PostgreSQL, a real reading process, an LLM over real HTTP."""
 
+import gc
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
@@ -15,6 +16,7 @@ from service.db.pool import Database, open_database
 from service.db.requests import store_requests
 from service.errors import DatabaseUnreachable, ReadFailed, TryLater
 from service.extract.llm import open_llm
+from service.extract.prompt import Document
 from service.extract.readers import open_readers
 from service.model import NewAttachment
 from service.processing import (
@@ -157,6 +159,25 @@ async def test_what_was_read_is_kept_when_the_llm_gives_nothing(
     (row,) = rows_in(database_url)
     assert (row["status"], row["result"]) == ("failed", TABLE)
     assert row["error"].startswith("llm_refused: ")
+
+
+async def test_a_refused_document_is_not_kept_in_memory(db: Database) -> None:
+    """As it would be by a cycle of an exception and its traceback, until garbage is collected."""
+
+    def kept() -> int:
+        return sum(isinstance(one, Document) for one in gc.get_objects())
+
+    with ScriptedHttp(failure(400, "no")) as server:
+        async with open_processor(db, server) as processor:
+            claims = await claims_of(db, *[new_file(CSV)] * 3)
+            gc.collect()
+            gc.disable()
+            try:
+                for claim in claims:
+                    await processor.process(claim)
+                    assert kept() == 0
+            finally:
+                gc.enable()
 
 
 async def test_an_llm_that_is_away_is_asked_again_later(db: Database, database_url: str) -> None:
