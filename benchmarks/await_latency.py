@@ -9,8 +9,6 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-import click
-
 from benchmarks.await_api import (
     INTERVAL_SECONDS,
     Client,
@@ -21,7 +19,7 @@ from benchmarks.await_api import (
     percentile,
 )
 from benchmarks.report import Figure
-from benchmarks.stage import Part, Stage, announce, run_parts
+from benchmarks.stage import Part, Stage, announce, create_command
 from tests.system.api import Api
 
 WARM_UP_LOOKS = 20
@@ -151,13 +149,7 @@ def _waiting_figures(delays: Sequence[float], bare_seconds: float) -> list[Figur
 
 PARTS: dict[str, Part] = {"first-look": measure_first_look, "waiting": measure_waiting}
 
-
-@click.command()
-@click.option("--quick", is_flag=True, help="Smaller amounts, one run each.")
-@click.argument("parts", nargs=-1, type=click.Choice(list(PARTS)))
-def main(parts: tuple[str, ...], *, quick: bool) -> None:
-    """Latency of waits: all PARTS, or those that are named."""
-    run_parts(PARTS, parts, quick=quick)
+main = create_command("Latency of waits", PARTS)
 
 
 if __name__ == "__main__":

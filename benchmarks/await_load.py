@@ -8,7 +8,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import click
 import psutil
 
 from benchmarks.await_api import (
@@ -30,7 +29,7 @@ from benchmarks.await_crowd import (
     warm_up,
 )
 from benchmarks.report import Figure
-from benchmarks.stage import Part, Stage, announce, run_parts
+from benchmarks.stage import Part, Stage, announce, create_command
 from tests.system.api import Api
 
 MAILBOXES = 20
@@ -170,13 +169,7 @@ PARTS: dict[str, Part] = {
     "leaving": measure_leaving,
 }
 
-
-@click.command()
-@click.option("--quick", is_flag=True, help="Smaller amounts.")
-@click.argument("parts", nargs=-1, type=click.Choice(list(PARTS)))
-def main(parts: tuple[str, ...], *, quick: bool) -> None:
-    """Waiting clients in masses: all PARTS, or those that are named."""
-    run_parts(PARTS, parts, quick=quick)
+main = create_command("Waiting clients in masses", PARTS)
 
 
 if __name__ == "__main__":

@@ -7,15 +7,13 @@ import os
 import sys
 from pathlib import Path
 
-import click
-
 ROOT = Path(__file__).parents[1]
 # Run as a script, Python looks for modules beside it; replicas and rivals are started from here.
 sys.path[0] = str(ROOT)
 os.chdir(ROOT)
 
 from benchmarks import idle, latency, memory, throughput  # noqa: E402
-from benchmarks.stage import Part, run_parts  # noqa: E402
+from benchmarks.stage import Part, create_command  # noqa: E402
 
 PARTS: dict[str, Part] = {
     "throughput": throughput.measure,
@@ -24,13 +22,7 @@ PARTS: dict[str, Part] = {
     "idle": idle.measure,
 }
 
-
-@click.command()
-@click.option("--quick", is_flag=True, help="Smaller amounts, one run each.")
-@click.argument("parts", nargs=-1, type=click.Choice(list(PARTS)))
-def main(parts: tuple[str, ...], *, quick: bool) -> None:
-    """Speed and memory of the intake: all PARTS, or those that are named."""
-    run_parts(PARTS, parts, quick=quick)
+main = create_command("Speed and memory of the intake", PARTS)
 
 
 if __name__ == "__main__":

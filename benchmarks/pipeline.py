@@ -15,12 +15,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import click
 import psycopg
 
 from benchmarks.pipeline_files import make_files
 from benchmarks.report import Figure
-from benchmarks.stage import GIVE_UP_SECONDS, Part, Stage, announce, run_parts
+from benchmarks.stage import GIVE_UP_SECONDS, Part, Stage, announce, create_command
 
 WATCH_SECONDS = 0.1  # each look costs PostgreSQL a scan
 WATCH_ONE_SECONDS = 0.01
@@ -173,13 +172,7 @@ def _watch(conn: psycopg.Connection[Any], count: int, every_seconds: float = WAT
 
 PARTS: dict[str, Part] = {"throughput": measure_throughput, "overhead": measure_overhead}
 
-
-@click.command()
-@click.option("--quick", is_flag=True, help="Smaller amounts, one run each.")
-@click.argument("parts", nargs=-1, type=click.Choice(list(PARTS)))
-def main(parts: tuple[str, ...], *, quick: bool) -> None:
-    """Speed of the pipeline: all PARTS, or those that are named."""
-    run_parts(PARTS, parts, quick=quick)
+main = create_command("Speed of the pipeline", PARTS)
 
 
 if __name__ == "__main__":

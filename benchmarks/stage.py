@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+import click
 import psutil
 import psycopg
 import trio
@@ -201,6 +202,18 @@ def open_stage() -> Iterator[Stage]:
     ):
         trio.run(migrate, cluster.create_database(TEMPLATE))
         yield Stage(dovecot, cluster, Path(folder))
+
+
+def create_command(what: str, parts: Mapping[str, Part]) -> click.Command:
+    """The command line of a benchmark of these parts."""
+
+    @click.command(help=f"{what}: all PARTS, or those that are named.")
+    @click.option("--quick", is_flag=True, help="Smaller amounts, one run each.")
+    @click.argument("names", metavar="[PARTS]...", nargs=-1, type=click.Choice(list(parts)))
+    def main(names: tuple[str, ...], *, quick: bool) -> None:
+        run_parts(parts, names, quick=quick)
+
+    return main
 
 
 def run_parts(parts: Mapping[str, Part], names: Sequence[str], *, quick: bool) -> None:

@@ -20,8 +20,9 @@ from schemathesis.config import (
 from schemathesis.core.parameters import ParameterLocation
 
 from service.db.tokens import SCOPES
-from tests.servers import Dovecot, PostgresCluster
-from tests.system.api import Api, open_api
+from tests.servers import Dovecot
+from tests.system.api import Api
+from tests.system.conftest import OpenSharedApi
 from tests.system.requests.rows import Rows
 
 EXAMPLES = 40
@@ -29,18 +30,11 @@ MAX_WAIT_SECONDS = 0.1
 
 
 @pytest.fixture(scope="module")
-def api(
-    postgres: PostgresCluster, migrated_template: str, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Api]:
-    url = postgres.create_database("api_schema", template=migrated_template)
-    with open_api(
-        tmp_path_factory.mktemp("api"),
-        url,
-        AWAIT_POLL_INTERVAL_SECONDS="0.1",
-        IMAP_TIMEOUT_SECONDS="5",
+def api(open_shared_api: OpenSharedApi) -> Iterator[Api]:
+    with open_shared_api(
+        "api_schema", AWAIT_POLL_INTERVAL_SECONDS="0.1", IMAP_TIMEOUT_SECONDS="5"
     ) as opened:
         yield opened
-        assert "ERROR" not in opened.replica.log.read_text()
 
 
 @pytest.fixture(scope="module")

@@ -33,9 +33,10 @@ from service.web.messages import create_messages_blueprint
 from service.web.openapi import install_openapi
 from service.web.problems import register_problems
 from tests.scripted_imap import Close, Hang, HangMidLiteral, Message, Reply, ScriptedImap
-from tests.servers import Dovecot, PostgresCluster
+from tests.servers import Dovecot
 from tests.servers.process import free_port, wait_until
 from tests.system.api import Api, open_api
+from tests.system.conftest import OpenSharedApi
 
 INTERVAL_SECONDS = 0.2
 # Far beyond every time that is measured here, so that no time-out of IMAP stands in for the clamp.
@@ -50,24 +51,17 @@ Params = Mapping[str, object]
 
 
 @pytest.fixture(scope="module")
-def api(
-    postgres: PostgresCluster, migrated_template: str, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Api]:
-    """A replica for most tests of this module; none of them may make it log an error."""
-    url = postgres.create_database("await", template=migrated_template)
-    with open_api(tmp_path_factory.mktemp("await"), url, **SETTINGS) as api:
+def api(open_shared_api: OpenSharedApi) -> Iterator[Api]:
+    """A replica for most tests of this module."""
+    with open_shared_api("await", **SETTINGS) as api:
         yield api
-        assert "ERROR" not in api.replica.log.read_text()
 
 
 @pytest.fixture(scope="module")
-def crowded(
-    postgres: PostgresCluster, migrated_template: str, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Api]:
+def crowded(open_shared_api: OpenSharedApi) -> Iterator[Api]:
     """A replica that three clients fill."""
-    url = postgres.create_database("crowded", template=migrated_template)
     settings = {**SETTINGS, "AWAIT_MAX_CONCURRENT_WAITS": "3"}
-    with open_api(tmp_path_factory.mktemp("crowded"), url, **settings) as api:
+    with open_shared_api("crowded", **settings) as api:
         yield api
 
 

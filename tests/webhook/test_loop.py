@@ -258,3 +258,20 @@ async def test_it_runs_by_the_settings(db: Database) -> None:
                 await wait_for(server, 2)
                 health.stopping.set()
     assert {event.state for event in await events(db)} == {"delivered"}
+
+
+class CrashingSender(WebhookSender):
+    """One with a fault of its own."""
+
+    async def send(self, *_: object) -> None:
+        raise ValueError("a fault")
+
+
+@pytest.mark.expects_errors
+async def test_a_crash_is_a_failed_attempt(db: Database) -> None:
+    await add_event(db)
+    await look(
+        Webhooks(db, CrashingSender("http://h.example.com", SECRET, allow_private=True), Health())
+    )
+    (row,) = await events(db)
+    assert (row.state, row.attempts, row.last_error) == ("retrying", 1, "a fault")

@@ -9,19 +9,16 @@ import httpx
 import pytest
 
 from tests.scripted_imap import Message, Reply, ScriptedImap
-from tests.servers import PostgresCluster, wait_until
-from tests.system.api import Api, open_api
+from tests.servers import wait_until
+from tests.system.api import Api
+from tests.system.conftest import OpenSharedApi
 from tests.system.hostile.mailbox import IMAP_TIMEOUT_SECONDS, IN_FLIGHT, Mailbox, OpenMailbox
 
 
 @pytest.fixture(scope="package")
-def api(
-    postgres: PostgresCluster, migrated_template: str, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Api]:
-    url = postgres.create_database("api_hostile", template=migrated_template)
-    with open_api(
-        tmp_path_factory.mktemp("api"),
-        url,
+def api(open_shared_api: OpenSharedApi) -> Iterator[Api]:
+    with open_shared_api(
+        "api_hostile",
         AWAIT_POLL_INTERVAL_SECONDS="0.1",
         AWAIT_MAX_CONCURRENT_WAITS="300",
         IMAP_TIMEOUT_SECONDS=str(IMAP_TIMEOUT_SECONDS),

@@ -6,22 +6,18 @@ from datetime import UTC, datetime
 import httpx
 import pytest
 
-from tests.servers import Dovecot, PostgresCluster
-from tests.system.api import Api, open_api
+from tests.servers import Dovecot
+from tests.system.api import Api
+from tests.system.conftest import OpenSharedApi
 from tests.system.messages.box import Box, mail
 
 SETTINGS = {"AWAIT_POLL_INTERVAL_SECONDS": "0.2", "IMAP_TIMEOUT_SECONDS": "2"}
 
 
 @pytest.fixture(scope="package")
-def api(
-    postgres: PostgresCluster, migrated_template: str, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Api]:
-    """A replica for all tests of this package; none of them may make it log an error."""
-    url = postgres.create_database("messages", template=migrated_template)
-    with open_api(tmp_path_factory.mktemp("messages"), url, **SETTINGS) as api:
+def api(open_shared_api: OpenSharedApi) -> Iterator[Api]:
+    with open_shared_api("messages", **SETTINGS) as api:
         yield api
-        assert "ERROR" not in api.replica.log.read_text()
 
 
 @pytest.fixture(scope="package")

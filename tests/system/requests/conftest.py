@@ -7,22 +7,17 @@ import httpx
 import pytest
 
 from service.db.tokens import REQUESTS_INDEX, REQUESTS_WRITE
-from tests.servers import PostgresCluster
-from tests.system.api import Api, open_api
+from tests.system.api import Api
+from tests.system.conftest import OpenSharedApi
 from tests.system.requests.rows import Rows
 
 _numbers = itertools.count(1)
 
 
 @pytest.fixture(scope="package")
-def api(
-    postgres: PostgresCluster, migrated_template: str, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Api]:
-    """None of the tests may make it log an error."""
-    url = postgres.create_database("requests", template=migrated_template)
-    with open_api(tmp_path_factory.mktemp("requests"), url) as api:
+def api(open_shared_api: OpenSharedApi) -> Iterator[Api]:
+    with open_shared_api("requests") as api:
         yield api
-        assert "ERROR" not in api.replica.log.read_text()
 
 
 @pytest.fixture(scope="package")
