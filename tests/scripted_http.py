@@ -11,6 +11,7 @@ import json
 import socket
 import struct
 import threading
+import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -58,13 +59,22 @@ class Hang:
 
 
 @dataclass(frozen=True)
+class Drip:
+    """Say `again` every few milliseconds until the client ends the connection."""
+
+    before: bytes
+    again: bytes
+
+
+@dataclass(frozen=True)
 class Request:
-    """What a client sent: `target` as on the wire, `query` decoded."""
+    """What a client sent: `target` as on the wire, `query` decoded; when, by time.monotonic()."""
 
     target: str
     headers: Mapping[str, str]
     method: str = "GET"
     body: bytes = b""
+    at: float = field(default_factory=time.monotonic)
 
     @property
     def path(self) -> str:
@@ -77,13 +87,16 @@ class Request:
         return dict(pairs)
 
 
+Answer = Reply | Drop | Hang | Drip
+
+
 class ScriptedHttp(ThreadingHTTPServer):
     """See the module."""
 
     daemon_threads = False  # so that leaving it waits for them
     request_queue_size = 128
 
-    def __init__(self, *script: Reply | Drop | Hang) -> None:
+    def __init__(self, *script: Answer) -> None:
         super().__init__(("127.0.0.1", 0), _Connection)
         self.url = f"http://127.0.0.1:{self.server_address[1]}"
         self.requests: list[Request] = []
@@ -91,7 +104,7 @@ class ScriptedHttp(ThreadingHTTPServer):
         self._script = script
         self._lock = threading.Lock()
 
-    def next_answer(self, request: Request) -> Reply | Drop | Hang:
+    def next_answer(self, request: Request) -> Answer:
         with self._lock:
             self.requests.append(request)
             return self._script[min(len(self.requests), len(self._script)) - 1]
@@ -120,6 +133,8 @@ class _Connection(BaseHTTPRequestHandler):
                 self._reset(before)
             case Hang(before):
                 self._hang(before)
+            case Drip(before, again):
+                self._drip(before, again)
             case reply:
                 self._send(reply)
 
@@ -149,6 +164,14 @@ class _Connection(BaseHTTPRequestHandler):
         with suppress(ConnectionError):
             self.rfile.read()  # to the end of the connection
         self.server.hung_up += 1
+        self.close_connection = True
+
+    def _drip(self, before: bytes, again: bytes) -> None:
+        with suppress(ConnectionError):
+            self.wfile.write(before)
+            while True:
+                self.wfile.write(again)
+                time.sleep(0.02)
         self.close_connection = True
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name is inherited

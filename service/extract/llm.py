@@ -1,32 +1,29 @@
 """The LLM step: one document and its mail's text in one call to a chat endpoint.
 
-Owns the HTTP client, its time-outs and its patience. An answer that comes out of here fits the
-schema. `ReadFailed` is final: the document or the answers on it are no use. `TryLater` is the
-endpoint's trouble, and says how it went.
+Owns the patience with the endpoint. An answer that comes out of here fits the schema. `ReadFailed`
+is final: the document or the answers on it are no use. `TryLater` is the endpoint's trouble, and
+says how it went.
 """
 
 import json
-import logging
 import secrets
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-import httpx
 import stamina
 import trio
 from stamina.instrumentation import set_on_retry_hooks
 
 from service import metrics
-from service.errors import ReadFailed, SettingsError, TryLater
+from service.api_client import ApiClient, ApiKey, NoAnswer, RawAnswer, open_client, parse_url
+from service.errors import ReadFailed, TryLater
 from service.extract.llm_answer import (
     MAX_ANSWER_BYTES,
     CallFailed,
-    RawAnswer,
     WrongAnswer,
     parse_output,
-    quote,
     read_completion,
 )
 from service.extract.llm_schema import OutputSchema, read_schema
@@ -36,7 +33,6 @@ from service.settings import Settings
 
 MAX_ANSWERS = 3  # one, and two more when it makes no sense
 KEY_BYTES = 12
-CONNECT_TIMEOUT_SECONDS = 10
 # From this size on, making sense of JSON is for a thread: the event loop has others to serve.
 MAX_BYTES_ON_LOOP = 64 * 1024
 T = TypeVar("T")
@@ -76,14 +72,18 @@ class Llm:
     """Asks one endpoint; one for the process."""
 
     def __init__(
-        self, http: httpx.AsyncClient, settings: Settings, schema: OutputSchema, patience: Patience
+        self,
+        api: ApiClient,
+        name: str,
+        settings: Settings,
+        schema: OutputSchema,
+        patience: Patience,
     ) -> None:
-        self._http = http
+        self._api = api
+        self._name = name
         self._model = settings.llm_model
-        self._secret = settings.llm_api_key
         self._schema = schema
         self._max_input_chars = settings.llm_max_input_chars
-        self._timeout_seconds = settings.llm_timeout_seconds
         # All calls for one document end well before its claim is taken for stuck.
         self._total_seconds = min(
             settings.llm_timeout_seconds * patience.attempts,
@@ -186,27 +186,17 @@ class Llm:
 
     async def _post(self, body: bytes) -> RawAnswer:
         try:
-            with trio.fail_after(self._timeout_seconds):
-                async with self._http.stream("POST", "chat/completions", content=body) as response:
-                    octets = await _read_limited(response)
-                    return RawAnswer(response.status_code, response.headers, octets)
-        except (trio.TooSlowError, httpx.TimeoutException):
-            reason = f"no answer within {self._timeout_seconds:g} s"
-            raise CallFailed("timeout", reason) from None
-        except httpx.RequestError as error:
-            reason = quote(f"{type(error).__name__} {error}", self._secret)
-            raise CallFailed("unreachable", reason) from None
+            return await self._api.send("POST", "chat/completions", body)
+        except NoAnswer as none:
+            raise CallFailed(none.outcome, str(none)) from None
 
     def _read(self, answer: RawAnswer, tally: _Tally) -> object:
-        completion = read_completion(answer, self._secret)
+        completion = read_completion(answer, self._api.key)
         tally.add_tokens(completion.prompt_tokens, completion.completion_tokens)
-        return parse_output(completion, self._schema, self._secret)
+        return parse_output(completion, self._schema, self._api.key)
 
     def _try_later(self, reason: str, retry_after_seconds: float | None = None) -> TryLater:
-        return TryLater(
-            f"the LLM endpoint {str(self._http.base_url).rstrip('/')}: {reason}",
-            retry_after_seconds=retry_after_seconds,
-        )
+        return TryLater(f"{self._name}: {reason}", retry_after_seconds=retry_after_seconds)
 
 
 @asynccontextmanager
@@ -218,57 +208,17 @@ async def open_llm(settings: Settings, patience: Patience = PATIENCE) -> AsyncIt
     schema = read_schema(settings.llm_schema_file)
     # stamina would make a metric of its own name, and log what is counted and raised here anyway.
     set_on_retry_hooks(())
-    async with _create_client(settings) as http:
-        yield Llm(http, settings, schema, patience)
-
-
-def _create_client(settings: Settings) -> httpx.AsyncClient:
-    # They log each call and, at debug level, the headers of the answers.
-    for name in ("httpx", "httpcore"):
-        logging.getLogger(name).setLevel(logging.WARNING)
-    timeout_seconds = settings.llm_timeout_seconds
-    connect_seconds = min(CONNECT_TIMEOUT_SECONDS, timeout_seconds)
-    return httpx.AsyncClient(
-        base_url=_parse_base_url(settings.llm_base_url or ""),
-        headers={
-            "Content-Type": "application/json",
-            "Accept-Encoding": "identity",  # a few bytes must not unpack into any number
-            **_authorization(settings.llm_api_key),
-        },
-        timeout=httpx.Timeout(timeout_seconds, connect=connect_seconds),
-        limits=httpx.Limits(max_connections=settings.llm_concurrency),
-    )
-
-
-def _parse_base_url(base_url: str) -> httpx.URL:
-    try:
-        url = httpx.URL(base_url)
-    except httpx.InvalidURL as error:
-        raise SettingsError(f"LLM_BASE_URL: {error}") from None
-    if url.userinfo:
-        raise SettingsError("LLM_BASE_URL: no user or password; the key belongs into LLM_API_KEY")
-    if url.port is not None and not 0 < url.port < 65536:
-        raise SettingsError("LLM_BASE_URL: the port must be within 1 and 65535")
-    return url
-
-
-def _authorization(api_key: str | None) -> dict[str, str]:
-    if api_key is None:
-        return {}
-    if not (api_key.isascii() and api_key.isprintable()) or " " in api_key:
-        raise SettingsError("LLM_API_KEY: must be printable ASCII without spaces")
-    return {"Authorization": f"Bearer {api_key}"}
-
-
-async def _read_limited(response: httpx.Response) -> bytes:
-    octets = bytearray()
-    with trio.CancelScope() as scope:
-        async for chunk in response.aiter_raw():
-            octets += chunk
-            if len(octets) > MAX_ANSWER_BYTES:
-                # A break would leave the generators in httpx to the garbage collector.
-                scope.cancel()
-    return bytes(octets[: MAX_ANSWER_BYTES + 1])
+    key = ApiKey("LLM_API_KEY", settings.llm_api_key)
+    url = parse_url(settings.llm_base_url, variable="LLM_BASE_URL", key_variable=key.variable)
+    async with open_client(
+        url,
+        key,
+        headers={"Content-Type": "application/json"},
+        timeout_seconds=settings.llm_timeout_seconds,
+        concurrency=settings.llm_concurrency,
+        max_bytes=MAX_ANSWER_BYTES,
+    ) as api:
+        yield Llm(api, f"the LLM endpoint {str(url).rstrip('/')}", settings, schema, patience)
 
 
 async def _apart_if_large(size_bytes: int, work: Callable[[], T]) -> T:

@@ -6,20 +6,19 @@ quoted of it in an error is short, printable and never holds the API key.
 
 import json
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
 import httpx
 from pydantic import BaseModel, Field, ValidationError
 
+from service.api_client import ApiKey, RawAnswer
 from service.errors import ReadFailed
 from service.extract.llm_schema import OutputSchema
 from service.mail.header import clean
 from service.retry_after import parse_retry_after
 
 MAX_ANSWER_BYTES = 4 * 1024 * 1024
-MAX_QUOTE_CHARS = 300
 MAX_TOKENS = 10**9  # no call takes more; a counter must not believe what is beyond
 # Someone has to put a setting right: the attempts are not to be used up at once.
 MISCONFIGURED_RETRY_SECONDS = 300
@@ -58,15 +57,6 @@ class WrongAnswer(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class RawAnswer:
-    """An answer as it came; of a longer body one byte more than `MAX_ANSWER_BYTES`."""
-
-    status: int
-    headers: Mapping[str, str]
-    body: bytes
-
-
-@dataclass(frozen=True, slots=True)
 class Completion:
     """What the model said, and the tokens it took (None where the server does not say)."""
 
@@ -91,21 +81,21 @@ class _Body(BaseModel):
     usage: Any = None
 
 
-def read_completion(answer: RawAnswer, secret: str | None) -> Completion:
+def read_completion(answer: RawAnswer, key: ApiKey) -> Completion:
     """The completion of a 200. CallFailed; ReadFailed("llm_refused") for what is refused."""
     if answer.status != httpx.codes.OK:
-        raise _failure(answer, secret)
+        raise _failure(answer, key)
     if len(answer.body) > MAX_ANSWER_BYTES:
         raise CallFailed("garbled", f"an answer of more than {MAX_ANSWER_BYTES} bytes")
     try:
         body = _Body.model_validate(parse_json(answer.body))
     except (ValueError, RecursionError) as error:
         what = "no chat completion" if isinstance(error, ValidationError) else "no JSON"
-        said = _server_says(answer.body, secret)
+        said = key.quote_body(answer.body)
         raise CallFailed("garbled", f"200 with {what}: {said}") from None
     choice = body.choices[0]
     if choice.message.refusal or choice.finish_reason == "content_filter":
-        said = quote(choice.message.refusal or "content filter", secret)
+        said = key.quote(choice.message.refusal or "content filter")
         raise ReadFailed("llm_refused", f"the LLM refused the document: {said}")
     usage = body.usage if isinstance(body.usage, dict) else {}
     return Completion(
@@ -116,7 +106,7 @@ def read_completion(answer: RawAnswer, secret: str | None) -> Completion:
     )
 
 
-def parse_output(completion: Completion, schema: OutputSchema, secret: str | None) -> object:
+def parse_output(completion: Completion, schema: OutputSchema, key: ApiKey) -> object:
     """The JSON that the model answered with, ready for jsonb. WrongAnswer."""
     content = completion.content
     if completion.is_cut:
@@ -125,11 +115,11 @@ def parse_output(completion: Completion, schema: OutputSchema, secret: str | Non
         output = parse_json(_without_fence(content))
         faults = schema.describe_faults(output)
     except ValueError as error:
-        raise WrongAnswer(f"it is no JSON: {quote(str(error), secret)}", content) from None
+        raise WrongAnswer(f"it is no JSON: {key.quote(str(error))}", content) from None
     except RecursionError:
         raise WrongAnswer("it is nested too deep", content) from None
     if faults is not None:
-        fault = f"it does not fit the schema: {quote(faults, secret)}"
+        fault = f"it does not fit the schema: {key.quote(faults)}"
         raise WrongAnswer(fault, content)
     return output
 
@@ -142,17 +132,8 @@ def parse_json(source: str | bytes) -> object:
     return _clean(json.loads(source))
 
 
-def quote(text: str, secret: str | None) -> str:
-    """A stranger's text as one short printable line without the secret."""
-    if secret:
-        text = text.replace(secret, "[LLM_API_KEY]")
-    text = text[: 4 * MAX_QUOTE_CHARS]
-    printable = "".join(character if character.isprintable() else " " for character in text)
-    return " ".join(printable.split())[:MAX_QUOTE_CHARS]
-
-
-def _failure(answer: RawAnswer, secret: str | None) -> CallFailed | ReadFailed:
-    status, said = answer.status, _server_says(answer.body, secret)
+def _failure(answer: RawAnswer, key: ApiKey) -> CallFailed | ReadFailed:
+    status, said = answer.status, key.quote_body(answer.body)
     reason = f"{status} {said}".rstrip()
     if status in _ABOUT_THE_DOCUMENT:
         return ReadFailed("llm_refused", f"the LLM endpoint refused the document: {reason}")
@@ -161,7 +142,7 @@ def _failure(answer: RawAnswer, secret: str | None) -> CallFailed | ReadFailed:
         wait = parse_retry_after(answer.headers.get("Retry-After"))
         return CallFailed(outcome, reason, retry_after_seconds=wait)
     if status < 400:
-        reason = f"{status} {quote(answer.headers.get('Location', ''), secret)}".rstrip()
+        reason = f"{status} {key.quote(answer.headers.get('Location', ''))}".rstrip()
     variable = _VARIABLE.get(status, "LLM_BASE_URL")
     return CallFailed(
         "misconfigured",
@@ -169,19 +150,6 @@ def _failure(answer: RawAnswer, secret: str | None) -> CallFailed | ReadFailed:
         is_passing=False,
         retry_after_seconds=MISCONFIGURED_RETRY_SECONDS,
     )
-
-
-def _server_says(body: bytes, secret: str | None) -> str:
-    """The message of an error document, else the beginning of the body."""
-    try:
-        document = parse_json(body)
-        said: object = json.dumps(document, ensure_ascii=False)
-    except (ValueError, RecursionError):
-        return quote(body.decode("utf-8", "replace"), secret)
-    for name in ("error", "message", "detail"):
-        if isinstance(document, dict) and document.get(name):
-            said = document = document[name]
-    return quote(said if isinstance(said, str) else json.dumps(said, ensure_ascii=False), secret)
 
 
 def _without_fence(content: str) -> str:
