@@ -140,11 +140,38 @@ CREATE INDEX webhook_outbox_request ON webhook_outbox (request_id);
 CREATE TABLE job_advertisement (
     id                      bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     email                   text,
-    email_verified          boolean,
+    email_verified          boolean,                  -- null: not known; set it to null to ask anew
     email_check             jsonb CHECK (email_check IS NULL OR jsonb_typeof(email_check) = 'object'),
-    email_check_claimed_at  timestamptz               -- the claim's stamp
+    email_check_claimed_at  timestamptz,              -- the claim's stamp
+    email_check_not_before  timestamptz NOT NULL DEFAULT '-infinity'  -- back-off of what is unknown
 );
-CREATE INDEX job_advertisement_unverified ON job_advertisement (id) WHERE email_verified IS NULL;
+CREATE INDEX job_advertisement_due ON job_advertisement (email_check_not_before, id)
+    WHERE email_verified IS NULL;
+
+-- What is known of an e-mail domain, for all replicas until it expires. A replica that asks about a
+-- domain stamps claimed_at first; the others wait for its answer.
+CREATE TABLE email_domain (
+    domain      text PRIMARY KEY CHECK (domain <> ''),  -- in ASCII, lower case
+    verdict     text CHECK (verdict IN ('valid', 'invalid', 'unknown')),
+    reason      text,                                 -- a code, such as null_mx
+    detail      text,                                 -- the same in a sentence
+    evidence    jsonb CHECK (jsonb_typeof(evidence) = 'object'),
+    failures    integer NOT NULL DEFAULT 0 CHECK (failures >= 0),  -- unknown so many times in a row
+    checked_at  timestamptz,
+    expires_at  timestamptz,                          -- from then on it is asked again
+    claimed_at  timestamptz,                          -- the claim's stamp
+    CHECK (num_nulls(verdict, reason, detail, evidence, checked_at, expires_at) IN (0, 6))
+);
+
+-- How far a CSV file has been imported into job_advertisement: written in the transaction of the
+-- rows, so that a broken-off import goes on where it was.
+CREATE TABLE enrich_import (
+    file_sha256   bytea PRIMARY KEY CHECK (octet_length(file_sha256) = 32),
+    lines_done    bigint NOT NULL DEFAULT 0 CHECK (lines_done >= 0),
+    rows_stored   bigint NOT NULL DEFAULT 0 CHECK (rows_stored >= 0),
+    started_at    timestamptz NOT NULL DEFAULT now(),
+    finished_at   timestamptz
+);
 
 -- A bearer token of the HTTP API: only its SHA-256 is stored.
 CREATE TABLE api_token (

@@ -22,7 +22,8 @@ ATTACHMENTS = Counter(
 READ_SECONDS = Histogram("mailroom_read_seconds", "Duration of the reading of one file")
 TRANSACTION_SECONDS = Histogram(
     "mailroom_transaction_seconds",
-    "Duration of database transactions",
+    "Duration of database transactions by the function that began them (module:name)",
+    ["transaction"],
     buckets=(0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10),
 )
 HTTP_REQUESTS = Counter("mailroom_http_requests", "HTTP requests", ["route", "status"])
@@ -60,4 +61,19 @@ WEBHOOKS = Counter(
     "mailroom_webhooks",
     "Attempts to deliver an event to the webhook by how they ended",
     ["outcome"],  # delivered, failed (tried again later), given_up (the last one)
+)
+ENRICHED_ROWS = Counter(
+    "mailroom_enriched_rows",
+    "Rows whose address was checked, by the verdict that was written",
+    ["verdict"],  # valid, invalid, unknown (to be tried again)
+)
+DOMAIN_CHECKS = Counter(
+    "mailroom_domain_checks",
+    "Checks of e-mail domains by the reason of their verdict",
+    ["outcome"],  # mx, no_such_domain, dns_timeout, api, api_throttled, check_crashed ...
+)
+DOMAIN_CHECK_SECONDS = Histogram(
+    "mailroom_domain_check_seconds",
+    "Duration of checks of e-mail domains that asked DNS or the API",
+    buckets=(0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30),
 )

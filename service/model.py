@@ -30,6 +30,22 @@ class Verdict(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class AddressVerdict:
+    """What a check says of an e-mail address or its domain.
+
+    `reason` is a code, `detail` the same as a sentence. Of an unknown one: `retry_after_seconds`,
+    where the other side said when to come back, and whether it was asked at all.
+    """
+
+    verdict: Literal["valid", "invalid", "unknown"]
+    reason: str
+    detail: str
+    evidence: Mapping[str, object] = field(default_factory=dict)
+    retry_after_seconds: float | None = None
+    was_asked: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class ImapConnection:
     """How to reach an IMAP mailbox, without its secret (`email_mailbox_config.connection`)."""
 

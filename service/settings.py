@@ -4,6 +4,8 @@ A wrong value raises `SettingsError` with one line that names the variable.
 """
 
 import base64
+from contextlib import suppress
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -17,7 +19,19 @@ from service.model import Limits, ReadLimits
 
 Seconds = Annotated[float, Field(gt=0, le=31_536_000, allow_inf_nan=False)]  # up to a year
 WEBHOOK_SECRET_MIN_BYTES = 24
+DNS_PORT = 53
 HTTP_URL = r"^https?://[^\s/?#]+[^\s?#]*$"
+
+# Of each pair the first says nothing without the second.
+_COMPANIONS = (
+    ("llm_base_url", "llm_model"),
+    ("llm_model", "llm_base_url"),
+    ("llm_api_key", "llm_base_url"),
+    ("llm_schema_file", "llm_base_url"),
+    ("webhook_url", "webhook_secret"),
+    ("webhook_secret", "webhook_url"),
+    ("enrich_api_key", "enrich_api_url"),
+)
 
 
 def _default_data_dir() -> Path:
@@ -28,6 +42,11 @@ def _check_bind(value: str) -> str:
     host, separator, port = value.rpartition(":")
     if not separator or not host or not port.isdecimal() or int(port) > 65535:
         raise ValueError("must be HOST:PORT, such as 127.0.0.1:8080 or [::1]:8080")
+    return value
+
+
+def _check_dns_servers(value: str) -> str:
+    parse_dns_servers(value)
     return value
 
 
@@ -59,6 +78,24 @@ def parse_keys(value: str) -> MultiFernet:
             "must be one or more Fernet keys, comma-separated; make one with: python -c "
             "'from cryptography.fernet import Fernet; print(Fernet.generate_key().decode())'"
         ) from None
+
+
+def parse_dns_servers(value: str) -> list[tuple[str, int]]:
+    """IP addresses and ports (53 where none is given) of IP or IP:PORT, comma-separated.
+
+    ValueError when malformed.
+    """
+    return [_parse_dns_server(one.strip()) for one in value.split(",")]
+
+
+def _parse_dns_server(value: str) -> tuple[str, int]:
+    with suppress(ValueError):
+        return str(ip_address(value.strip("[]"))), DNS_PORT
+    host, _, port = value.rpartition(":")
+    with suppress(ValueError):
+        if port.isdecimal() and 0 < int(port) < 65536:
+            return str(ip_address(host.strip("[]"))), int(port)
+    raise ValueError("must be IP or IP:PORT, comma-separated, such as 192.0.2.53,[2001:db8::1]:53")
 
 
 class Settings(BaseSettings):
@@ -105,6 +142,16 @@ class Settings(BaseSettings):
     )
     webhook_allow_private: bool = False
 
+    enrich_enabled: bool = True
+    enrich_partitions: PositiveInt = 12
+    enrich_batch_size: PositiveInt = 200
+    enrich_api_url: str | None = Field(None, pattern=HTTP_URL)
+    enrich_api_key: str | None = Field(None, repr=False)
+    enrich_dns_servers: Annotated[str, AfterValidator(_check_dns_servers)] | None = None
+    enrich_concurrency: PositiveInt = 16
+    enrich_timeout_seconds: Seconds = 10
+    enrich_domain_ttl_seconds: Seconds = 86_400
+
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_format: Literal["console", "json"] | None = None
 
@@ -121,10 +168,7 @@ class Settings(BaseSettings):
         return settings
 
     def _check_companions(self) -> None:
-        for variable, companion in (
-            ("llm_base_url", "llm_model"),
-            ("webhook_url", "webhook_secret"),
-        ):
+        for variable, companion in _COMPANIONS:
             if getattr(self, variable) is not None and getattr(self, companion) is None:
                 raise SettingsError(f"{companion.upper()}: needed with {variable.upper()}")
 
@@ -146,6 +190,16 @@ class Settings(BaseSettings):
             wall_seconds=self.read_timeout_seconds,
             output_bytes=self.read_max_output_bytes,
         )
+
+    @property
+    def domain_claim_seconds(self) -> float:
+        """For how long a domain is claimed: three times it is waited for (see `check.api`)."""
+        return 4 * self.enrich_timeout_seconds
+
+    @property
+    def dns_servers(self) -> list[tuple[str, int]] | None:
+        """Address and port of each DNS server to ask; None: those that the system asks."""
+        return parse_dns_servers(self.enrich_dns_servers) if self.enrich_dns_servers else None
 
     @property
     def bind(self) -> str:

@@ -15,6 +15,7 @@ import trio
 from cryptography.fernet import MultiFernet
 from trio_util import move_on_when
 
+from service.check.domain_check import open_domain_check
 from service.db.migrate import check_schema
 from service.db.pool import Database, open_database
 from service.errors import DatabaseUnreachable
@@ -23,6 +24,7 @@ from service.extract.readers import open_readers
 from service.health import Health
 from service.listing import Listings
 from service.loops import watchdog
+from service.loops.enricher import Enricher
 from service.loops.pipeline import Pipeline
 from service.loops.poller import MailboxPoller, Poller
 from service.loops.webhooks import Webhooks, create_sender
@@ -62,6 +64,7 @@ async def serve(
     http_may_end = trio.Event()
     async with (
         open_llm(settings) as llm,
+        open_domain_check(settings) as domain_check,
         open_readers(settings.pipeline_concurrency, settings.read_limits) as readers,
         open_database(database_url) as db,
         trio.open_nursery() as services,
@@ -83,6 +86,9 @@ async def serve(
                 loops.start_soon(watchdog.run, db, settings, health, name="watchdog")
                 if sender is not None:
                     loops.start_soon(Webhooks(db, sender, health).run, name="webhooks")
+                if settings.enrich_enabled:
+                    enricher = Enricher(db, settings, domain_check, health)
+                    loops.start_soon(enricher.run, name="enricher")
                 if beside is not None:
                     await beside(Resources(db, urls))
                     health.stopping.set()

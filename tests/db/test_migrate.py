@@ -18,7 +18,9 @@ from tests.servers import PgBouncer, PostgresCluster
 TABLES = {
     "api_token",
     "attachment",
+    "email_domain",
     "email_mailbox_config",
+    "enrich_import",
     "job_advertisement",
     "quarantine",
     "rate_limit",
@@ -218,6 +220,16 @@ FAILED = {**ATTACHMENT, "status": "failed", "finished_at": "now", "error": "it b
 QUARANTINED = {"server_ref": Jsonb({"uid": 1}), "stage": "fetch", "error": "NO"}
 TOKEN = {"name": "ci", "token_sha256": b"x" * 32, "scopes": ["messages:index"]}
 
+DOMAIN = {
+    "domain": "example.com",
+    "verdict": "valid",
+    "reason": "mx",
+    "detail": "takes mail",
+    "evidence": Jsonb({}),
+    "checked_at": "now",
+    "expires_at": "tomorrow",
+}
+
 Row = Mapping[str, object]
 LEGAL: list[tuple[str, Row]] = [
     ("email_mailbox_config", MAILBOX),
@@ -230,6 +242,9 @@ LEGAL: list[tuple[str, Row]] = [
     ("attachment", FAILED),
     ("quarantine", QUARANTINED),
     ("job_advertisement", {"email": None}),
+    ("email_domain", {"domain": "example.com", "claimed_at": "now"}),
+    ("email_domain", DOMAIN),
+    ("enrich_import", {"file_sha256": b"x" * 32}),
     ("api_token", TOKEN),
 ]
 ILLEGAL: list[tuple[str, Row, Row]] = [
@@ -285,6 +300,16 @@ ILLEGAL: list[tuple[str, Row, Row]] = [
     ("quarantine", QUARANTINED, {"error": None}),
     ("quarantine", QUARANTINED, {"attempts": 0}),
     ("job_advertisement", {"email": "a@example.com"}, {"email_check": Jsonb("ok")}),
+    ("job_advertisement", {"email": None}, {"email_check_not_before": None}),
+    ("email_domain", DOMAIN, {"domain": ""}),
+    ("email_domain", DOMAIN, {"verdict": "maybe"}),
+    ("email_domain", DOMAIN, {"reason": None}),
+    ("email_domain", DOMAIN, {"expires_at": None}),
+    ("email_domain", DOMAIN, {"verdict": None}),
+    ("email_domain", DOMAIN, {"evidence": Jsonb([])}),
+    ("email_domain", DOMAIN, {"failures": -1}),
+    ("enrich_import", {"file_sha256": b"x" * 32}, {"file_sha256": b"x"}),
+    ("enrich_import", {"file_sha256": b"x" * 32}, {"lines_done": -1}),
     ("api_token", TOKEN, {"name": ""}),
     ("api_token", TOKEN, {"token_sha256": b"the token itself"}),
     ("api_token", TOKEN, {"scopes": []}),

@@ -44,6 +44,15 @@ DEFAULTS = {
     "WEBHOOK_URL": None,
     "WEBHOOK_SECRET": None,
     "WEBHOOK_ALLOW_PRIVATE": False,
+    "ENRICH_ENABLED": True,
+    "ENRICH_PARTITIONS": 12,
+    "ENRICH_BATCH_SIZE": 200,
+    "ENRICH_API_URL": None,
+    "ENRICH_API_KEY": None,
+    "ENRICH_DNS_SERVERS": None,
+    "ENRICH_CONCURRENCY": 16,
+    "ENRICH_TIMEOUT_SECONDS": 10,
+    "ENRICH_DOMAIN_TTL_SECONDS": 86_400,
     "LOG_LEVEL": "info",
     "LOG_FORMAT": None,
 }
@@ -87,6 +96,22 @@ def test_a_variable_is_read(
 ) -> None:
     monkeypatch.setenv(variable, value)
     assert getattr(Settings.load(), variable.lower()) == (expected or value)
+
+
+@pytest.mark.parametrize(
+    ("value", "servers"),
+    [
+        ("192.0.2.53", [("192.0.2.53", 53)]),
+        ("192.0.2.53:5353, 192.0.2.54", [("192.0.2.53", 5353), ("192.0.2.54", 53)]),
+        ("2001:db8::1", [("2001:db8::1", 53)]),
+        ("[2001:db8::1]", [("2001:db8::1", 53)]),
+        ("[2001:db8::1]:5353", [("2001:db8::1", 5353)]),
+    ],
+)
+def test_dns_servers_are_addresses_with_or_without_a_port(
+    value: str, servers: list[tuple[str, int]]
+) -> None:
+    assert Settings.load(enrich_dns_servers=value).dns_servers == servers
 
 
 @pytest.mark.parametrize(
@@ -136,6 +161,17 @@ def test_a_variable_is_read(
         ("WEBHOOK_SECRET", "geheim-5"),
         ("WEBHOOK_SECRET", "whsec_Z2VoZWltLTU="),
         ("WEBHOOK_ALLOW_PRIVATE", "perhaps"),
+        ("ENRICH_ENABLED", "perhaps"),
+        ("ENRICH_PARTITIONS", "0"),
+        ("ENRICH_BATCH_SIZE", "all"),
+        ("ENRICH_API_URL", "api.example.com/check"),
+        ("ENRICH_DNS_SERVERS", "dns.example.com"),
+        ("ENRICH_DNS_SERVERS", "192.0.2.53,"),
+        ("ENRICH_DNS_SERVERS", "192.0.2.53:0"),
+        ("ENRICH_DNS_SERVERS", "192.0.2.53:65536"),
+        ("ENRICH_CONCURRENCY", "0"),
+        ("ENRICH_TIMEOUT_SECONDS", "0"),
+        ("ENRICH_DOMAIN_TTL_SECONDS", "-1"),
         ("LOG_LEVEL", "loud"),
         ("LOG_FORMAT", "xml"),
     ],
@@ -158,7 +194,12 @@ def test_a_wrong_value_is_one_line_that_names_the_variable(
     ("variable", "value", "missing"),
     [
         ("LLM_BASE_URL", "https://llm.example.com/v1", "LLM_MODEL"),
+        ("LLM_MODEL", "small", "LLM_BASE_URL"),
+        ("LLM_API_KEY", "geheim-5", "LLM_BASE_URL"),
+        ("LLM_SCHEMA_FILE", "lines.json", "LLM_BASE_URL"),
         ("WEBHOOK_URL", "https://hooks.example.com/?token=geheim-5", "WEBHOOK_SECRET"),
+        ("WEBHOOK_SECRET", "whsec_" + "QUFB" * 8, "WEBHOOK_URL"),
+        ("ENRICH_API_KEY", "geheim-5", "ENRICH_API_URL"),
     ],
 )
 def test_a_variable_that_needs_another_one_says_so(
@@ -221,7 +262,11 @@ def test_secrets_are_not_in_the_representation(monkeypatch: pytest.MonkeyPatch) 
     key = Fernet.generate_key().decode()
     monkeypatch.setenv("SERVICE_SECRET_KEY", key)
     monkeypatch.setenv("DATABASE_URL", "postgresql://anna:geheim-5@db.example.com/mail")
+    monkeypatch.setenv("LLM_BASE_URL", "https://llm.example.com/v1")
+    monkeypatch.setenv("LLM_MODEL", "small")
     monkeypatch.setenv("LLM_API_KEY", "geheim-5")
+    monkeypatch.setenv("ENRICH_API_URL", "https://api.example.com/check")
+    monkeypatch.setenv("ENRICH_API_KEY", "geheim-5")
     monkeypatch.setenv("WEBHOOK_URL", "https://hooks.example.com/?token=geheim-5")
     monkeypatch.setenv("WEBHOOK_SECRET", "whsec_" + "Z2VoZWltLTUg" * 4)
     text = repr(Settings.load()) + str(Settings.load())

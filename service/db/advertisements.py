@@ -1,0 +1,116 @@
+"""Table `job_advertisement`: rows whose e-mail address is to be checked.
+
+`email_check_claimed_at` is the claim's stamp and the fencing token: a verdict is written only under
+it, and only on the address that was checked. A claim whose replica died is due again after a while.
+"""
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from service.db.pool import Database
+from service.model import AddressVerdict
+
+_VERIFIED = {"valid": True, "invalid": False, "unknown": None}
+
+# Invariant: a due row goes to exactly one batch; the others skip it while it is locked and find it
+# stamped afterwards.
+_CLAIM = """
+    WITH due AS MATERIALIZED (
+        SELECT id FROM job_advertisement
+        WHERE email_verified IS NULL AND email_check_not_before <= now()
+          AND (email_check_claimed_at IS NULL
+               OR email_check_claimed_at <= now() - make_interval(secs => $2))
+        ORDER BY email_check_not_before, id
+        LIMIT $1
+        FOR UPDATE SKIP LOCKED)
+    UPDATE job_advertisement j SET email_check_claimed_at = now()
+    FROM due WHERE j.id = due.id
+    RETURNING j.id, j.email, j.email_check_claimed_at AS stamp
+"""
+
+# Invariant: a row is decided under the stamp of its claim, on the address that was checked, and
+# not over a verdict that somebody else gave it meanwhile.
+_WRITE = """
+    UPDATE job_advertisement j SET
+        email_verified = v.verified,
+        email_check = v.outcome::jsonb || jsonb_build_object(
+            'checked_at', now(), 'retry_at', now() + make_interval(secs => v.delay_seconds)),
+        email_check_not_before =
+            coalesce(now() + make_interval(secs => v.delay_seconds), '-infinity'),
+        email_check_claimed_at = NULL
+    FROM unnest($2::bigint[], $3::text[], $4::boolean[], $5::text[], $6::float8[])
+        AS v(id, email, verified, outcome, delay_seconds)
+    WHERE j.id = v.id AND j.email_check_claimed_at = $1
+      AND j.email IS NOT DISTINCT FROM v.email AND j.email_verified IS NULL
+    RETURNING j.id
+"""
+
+_RELEASE = """
+    UPDATE job_advertisement SET email_check_claimed_at = NULL
+    WHERE id = ANY($2::bigint[]) AND email_check_claimed_at = $1
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Claimed rows, id and address each; `stamp` is the fencing token of all of them."""
+
+    stamp: datetime
+    emails: dict[int, str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What is written to one row; an unknown one is due again after `delay_seconds`."""
+
+    row_id: int
+    verdict: AddressVerdict
+    delay_seconds: float | None = None
+
+
+async def claim_batch(db: Database, limit: int, *, expires_after_seconds: float) -> Batch | None:
+    """Claim up to `limit` due rows, those that have waited longest; None when nothing is due."""
+    rows = await db.fetch(_CLAIM, limit, expires_after_seconds)
+    return Batch(rows[0]["stamp"], {row["id"]: row["email"] for row in rows}) if rows else None
+
+
+async def write_decisions(
+    db: Database, batch: Batch, decisions: Sequence[Decision]
+) -> Sequence[Decision]:
+    """Write them in one statement and give back the other rows of the batch.
+
+    Returns those that were written: not those whose claim was lost or whose address changed.
+    """
+    written = set()
+    if decisions:
+        columns = zip(*(_columns(batch, one) for one in decisions), strict=True)
+        rows = await db.fetch(_WRITE, batch.stamp, *map(list, columns))
+        written = {row["id"] for row in rows}
+    await release_rows(db, batch, batch.emails.keys() - written)
+    return [one for one in decisions if one.row_id in written]
+
+
+async def release_rows(db: Database, batch: Batch, row_ids: Iterable[int]) -> None:
+    """Due again at once, those of them that are still claimed under this stamp."""
+    ids = list(row_ids)
+    if ids:
+        await db.fetch(_RELEASE, batch.stamp, ids)
+
+
+def _columns(batch: Batch, decision: Decision) -> tuple[object, ...]:
+    verdict = decision.verdict
+    outcome = {
+        "verdict": verdict.verdict,
+        "reason": verdict.reason,
+        "detail": verdict.detail,
+        "evidence": dict(verdict.evidence),
+    }
+    return (
+        decision.row_id,
+        batch.emails[decision.row_id],
+        _VERIFIED[verdict.verdict],
+        json.dumps(outcome, ensure_ascii=False),
+        decision.delay_seconds,
+    )

@@ -1,0 +1,154 @@
+"""Two replicas of twelve partitions behind PgBouncer, a slow API, and a replica that dies."""
+
+import signal
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import psycopg
+from cryptography.fernet import Fernet
+
+from tests.scripted_http import Reply, ScriptedHttp
+from tests.servers import PgBouncer, wait_until
+from tests.servers.service import Replica
+
+ROWS, DOMAINS = 4_000, 120
+API_SECONDS = 1.0
+STUCK_AFTER_SECONDS = 12
+# What a transaction may be seen idle for; one that holds it over a call would be at API_SECONDS.
+MAX_IDLE_SECONDS = 0.5
+
+# Every decision on a row, so that a second one would show.
+KEEP_DECISIONS = """
+    CREATE TABLE decisions (row_id bigint, verified boolean);
+    CREATE FUNCTION keep_decisions() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+        INSERT INTO decisions VALUES (NEW.id, NEW.email_verified);
+        RETURN NEW;
+    END $$;
+    CREATE TRIGGER keep_decisions AFTER UPDATE ON job_advertisement FOR EACH ROW
+        WHEN (OLD.email_check IS DISTINCT FROM NEW.email_check)
+        EXECUTE FUNCTION keep_decisions();
+"""
+# Every tenth row has no address that anybody would have to be asked about.
+INSERT = """
+    INSERT INTO job_advertisement (email)
+    SELECT CASE WHEN mod(n, 10) = 0 THEN 'no address' ELSE
+           'user' || n || '@host' || mod(n, %(domains)s) || '.example.com' END
+    FROM generate_series(1, %(rows)s) AS n ORDER BY random()
+"""
+IDLE_SECONDS = """
+    SELECT coalesce(max(extract(epoch FROM clock_timestamp() - state_change)), 0)
+    FROM pg_stat_activity
+    WHERE datname = current_database() AND state LIKE 'idle in transaction%'
+"""
+
+
+@contextmanager
+def watching_idle_transactions(url: str) -> Iterator[list[float]]:
+    """How long the oldest idle transaction had been idle, at each look on every few ms."""
+    ages: list[float] = []
+    done = threading.Event()
+
+    def watch() -> None:
+        with psycopg.connect(url, autocommit=True) as conn:
+            while not done.wait(0.005):
+                row = conn.execute(IDLE_SECONDS).fetchone()
+                assert row is not None
+                ages.append(float(row[0]))
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    try:
+        yield ages
+    finally:
+        done.set()
+        thread.join()
+
+
+def count(url: str, where: str) -> int:
+    with psycopg.connect(url, autocommit=True) as conn:
+        row = conn.execute(f"SELECT count(*) FROM job_advertisement WHERE {where}").fetchone()  # type: ignore[call-overload]
+        assert row is not None
+        return int(row[0])
+
+
+def test_every_row_is_decided_once_although_a_replica_dies_and_nothing_idles_in_a_transaction(
+    database_url: str, tmp_path: Path
+) -> None:
+    with psycopg.connect(database_url) as conn:
+        conn.execute(KEEP_DECISIONS)
+        conn.execute(INSERT, {"domains": DOMAINS, "rows": ROWS})
+    answer = Reply.json({"verdict": "valid"}, before=lambda: time.sleep(API_SECONDS))
+    with (
+        ScriptedHttp(answer) as api,
+        PgBouncer(database_url, server_connections=4) as bouncer,
+        watching_idle_transactions(database_url) as idle_seconds,
+        ExitStack() as replicas,
+    ):
+        environment = {
+            "DATABASE_URL": bouncer.url,
+            "SERVICE_SECRET_KEY": Fernet.generate_key().decode(),
+            "ENRICH_API_URL": api.url,
+            "ENRICH_PARTITIONS": "12",
+            "ENRICH_BATCH_SIZE": "50",
+            "ENRICH_TIMEOUT_SECONDS": "2.5",
+            "WATCHDOG_STUCK_AFTER_SECONDS": str(STUCK_AFTER_SECONDS),
+        }
+        first, second = (replicas.enter_context(Replica(tmp_path, environment)) for _ in range(2))
+        wait_until(lambda: count(database_url, "email_verified") >= 100, seconds=30)
+        assert first.stop(signal.SIGKILL) == -signal.SIGKILL
+        left = count(database_url, "email_verified IS NULL")
+        assert count(database_url, "email_check_claimed_at IS NOT NULL") > 0
+        assert left > ROWS / 4
+        wait_until(lambda: count(database_url, "email_verified IS NULL") == 0, seconds=90)
+        assert second.stop() == 0
+    check_decisions(database_url)
+    asked = Counter(request.query["domain"] for request in api.requests)
+    assert asked.keys() == {f"host{n}.example.com" for n in range(DOMAINS) if n % 10}
+    # Twice at most: those that the dead replica was asking about.
+    assert set(asked.values()) <= {1, 2}
+    assert sum(asked.values()) - len(asked) <= 16
+    assert len(idle_seconds) > 500
+    assert max(idle_seconds) < MAX_IDLE_SECONDS
+
+
+def check_decisions(url: str) -> None:
+    with psycopg.connect(url) as conn:
+        decisions = conn.execute("SELECT row_id, verified FROM decisions ORDER BY 1").fetchall()
+        rows = conn.execute(
+            "SELECT id, email_verified, email, email_check FROM job_advertisement ORDER BY id"
+        ).fetchall()
+    assert decisions == [(row_id, verified) for row_id, verified, *_ in rows]
+    for _, verified, email, check in rows:
+        if "@" in email:
+            assert (verified, check["reason"]) == (True, "api"), check
+            assert check["evidence"]["domain"] == email.partition("@")[2]
+        else:
+            assert (verified, check["reason"]) == (False, "syntax"), check
+
+
+def test_a_stop_gives_back_what_was_claimed(database_url: str, tmp_path: Path) -> None:
+    """At once: nobody has to wait until its claims have expired."""
+    with psycopg.connect(database_url) as conn:
+        conn.execute(INSERT, {"domains": DOMAINS, "rows": 1_000})
+    answer = Reply.json({"verdict": "valid"}, before=lambda: time.sleep(API_SECONDS))
+    with ScriptedHttp(answer) as api:
+        environment = {
+            "DATABASE_URL": database_url,
+            "SERVICE_SECRET_KEY": Fernet.generate_key().decode(),
+            "ENRICH_API_URL": api.url,
+            "ENRICH_CONCURRENCY": "4",
+        }
+        with Replica(tmp_path, environment) as replica:
+            wait_until(lambda: len(api.requests) >= 8, seconds=30)
+            assert count(database_url, "email_check_claimed_at IS NOT NULL") > 0
+            began = time.monotonic()
+            assert replica.stop() == 0
+            assert time.monotonic() - began < 10
+    assert count(database_url, "email_check_claimed_at IS NOT NULL") == 0
+    with psycopg.connect(database_url) as conn:
+        claimed = conn.execute("SELECT count(claimed_at) FROM email_domain").fetchone()
+    assert claimed == (0,)
