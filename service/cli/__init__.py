@@ -4,6 +4,7 @@ import click
 
 from service.cli.attachment import attachment
 from service.cli.demo import demo
+from service.cli.enrich import enrich
 from service.cli.mailbox import mailbox
 from service.cli.quarantine import quarantine
 from service.cli.serve import migrate, serve
@@ -27,5 +28,5 @@ def cli(context: click.Context) -> None:
         context.invoke(serve)
 
 
-for command in (serve, migrate, mailbox, token, attachment, quarantine, webhook, demo):
+for command in (serve, migrate, mailbox, token, attachment, quarantine, webhook, enrich, demo):
     cli.add_command(command)

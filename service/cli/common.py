@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import signal
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -25,6 +26,7 @@ from service.settings import Settings, parse_keys
 T = TypeVar("T")
 
 PIPE_WIDTH = 10_000
+EXIT_INTERRUPTED = 130  # as shells have it for SIGINT
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Machine-readable output.")
 
@@ -72,6 +74,13 @@ def run_with_database(settings: Settings, work: Callable[[Database], Awaitable[T
 
     with open_storage(settings) as url:
         return trio.run(main, url)
+
+
+async def wait_for_signal() -> None:
+    """Return at the first SIGINT or SIGTERM."""
+    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        async for _ in signals:
+            return
 
 
 def parse_instant(text: str) -> datetime:

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from service.errors import ReadFailed
+from service.extract.dialect import MAX_LINE_CHARS
 from service.extract.document import read_document
-from service.extract.table import MAX_LINE_CHARS
 from tests.extract.samples import GOOD_CSV, GOOD_ROWS, MEGABYTE
 
 MANY_BYTES = 4 * MEGABYTE

@@ -422,7 +422,9 @@ def test_the_service_answers_and_outlives_a_postgresql_that_goes_and_comes_back(
         ready = get(service, "/readyz")
         assert ready.json() == {
             "status": "ready",
-            "checks": dict.fromkeys(("database", "loops", "pipeline", "poller", "watchdog"), "ok"),
+            "checks": dict.fromkeys(
+                ("database", "enricher", "loops", "pipeline", "poller", "watchdog"), "ok"
+            ),
         }
         assert get(service, "/healthz").json() == {"status": "alive"}
         metrics = get(service, "/metrics")
