@@ -88,10 +88,7 @@ class Enricher:
         Returns how many batches were claimed.
         """
         claimed = 0
-        while not self._check.pause_seconds:
-            started = await self._partitions.start(nursery, patience_seconds=PATIENCE_SECONDS)
-            if not started:
-                break
+        while started := await self._partitions.start(nursery, patience_seconds=PATIENCE_SECONDS):
             claimed += started
             self._heartbeat.beat()
         return claimed
@@ -110,7 +107,9 @@ class Enricher:
             raise
 
     async def _claim(self, _free: int) -> Sequence[Batch]:
-        """One batch for one partition."""
+        """One batch for one partition, unless asking is of no use now."""
+        if self._check.pause_seconds:
+            return []
         batch = await claim_batch(
             self._db, self._batch_size, expires_after_seconds=self._expires_after_seconds
         )
