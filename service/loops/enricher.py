@@ -69,7 +69,7 @@ class Enricher:
 
             async def cycle() -> float:
                 await self.enrich_due_once(nursery)
-                return max(LOOK_SECONDS, self._check.pause_seconds)
+                return LOOK_SECONDS
 
             await run_cycles(cycle, heartbeat=self._heartbeat, stopping=self._stopping)
 
