@@ -4,6 +4,7 @@ A wrong value raises `SettingsError` with one line that names the variable.
 """
 
 import base64
+import re
 from contextlib import suppress
 from ipaddress import ip_address
 from pathlib import Path
@@ -20,7 +21,6 @@ from service.model import Limits, ReadLimits
 Seconds = Annotated[float, Field(gt=0, le=31_536_000, allow_inf_nan=False)]  # up to a year
 WEBHOOK_SECRET_MIN_BYTES = 24
 DNS_PORT = 53
-HTTP_URL = r"^https?://[^\s/?#]+[^\s?#]*$"
 
 # Of each pair the first says nothing without the second.
 _COMPANIONS = (
@@ -43,6 +43,26 @@ def _check_bind(value: str) -> str:
     if not separator or not host or not port.isdecimal() or int(port) > 65535:
         raise ValueError("must be HOST:PORT, such as 127.0.0.1:8080 or [::1]:8080")
     return value
+
+
+def _create_check(pattern: str, example: str) -> AfterValidator:
+    def check(value: str) -> str:
+        if re.fullmatch(pattern, value) is None:
+            raise ValueError(f"must be like {example}")
+        return value
+
+    return AfterValidator(check)
+
+
+HttpUrl = Annotated[
+    str, _create_check(r"https?://[^\s/?#]+[^\s?#]*", "https://api.example.com/v1, without a query")
+]
+HookUrl = Annotated[
+    str, _create_check(r"https?://[^\s/?#]+[^\s#]*", "https://hooks.example.com/mail")
+]
+DatabaseUrl = Annotated[
+    str, _create_check(r"postgres(ql)?://.*", "postgresql://user:password@db.example.com/mailroom")
+]
 
 
 def _check_dns_servers(value: str) -> str:
@@ -103,12 +123,12 @@ class Settings(BaseSettings):
 
     model_config = SettingsConfigDict(frozen=True, env_ignore_empty=True, hide_input_in_errors=True)
 
-    database_url: str | None = Field(None, pattern=r"^postgres(ql)?://", repr=False)
+    database_url: DatabaseUrl | None = Field(None, repr=False)
     service_data_dir: Path = Field(default_factory=_default_data_dir)
     service_secret_key: Annotated[str, AfterValidator(_check_keys)] | None = Field(None, repr=False)
     http_bind: Annotated[str, AfterValidator(_check_bind)] | None = None
     port: Annotated[int, Field(ge=1, le=65535)] | None = None
-    public_base_url: str | None = Field(None, pattern=HTTP_URL)
+    public_base_url: HttpUrl | None = None
 
     poll_interval_seconds: Seconds = 120
     poll_claim_limit: PositiveInt = 10
@@ -128,7 +148,7 @@ class Settings(BaseSettings):
     read_max_memory_bytes: Annotated[int, Field(ge=2**27, le=2**40)] = 536_870_912
     read_max_output_bytes: Annotated[int, Field(ge=1, le=2**27)] = 10_485_760
 
-    llm_base_url: str | None = Field(None, pattern=HTTP_URL)
+    llm_base_url: HttpUrl | None = None
     llm_model: str | None = None
     llm_api_key: str | None = Field(None, repr=False)
     llm_schema_file: Path | None = None
@@ -136,7 +156,7 @@ class Settings(BaseSettings):
     llm_timeout_seconds: Seconds = 120
     llm_max_input_chars: Annotated[int, Field(ge=1000)] = 200_000
 
-    webhook_url: str | None = Field(None, pattern=r"^https?://[^\s/?#]+[^\s#]*$", repr=False)
+    webhook_url: HookUrl | None = Field(None, repr=False)
     webhook_secret: Annotated[str, AfterValidator(_check_webhook_secret)] | None = Field(
         None, repr=False
     )
@@ -145,7 +165,7 @@ class Settings(BaseSettings):
     enrich_enabled: bool = True
     enrich_partitions: PositiveInt = 12
     enrich_batch_size: PositiveInt = 200
-    enrich_api_url: str | None = Field(None, pattern=HTTP_URL)
+    enrich_api_url: HttpUrl | None = None
     enrich_api_key: str | None = Field(None, repr=False)
     enrich_dns_servers: Annotated[str, AfterValidator(_check_dns_servers)] | None = None
     enrich_concurrency: PositiveInt = 16
