@@ -145,7 +145,9 @@ CREATE TABLE job_advertisement (
     email_check_claimed_at  timestamptz,              -- the claim's stamp
     email_check_not_before  timestamptz NOT NULL DEFAULT '-infinity'  -- back-off of what is unknown
 );
-CREATE INDEX job_advertisement_due ON job_advertisement (email_check_not_before, id)
+-- By domain, so that the rows of a batch share few of them.
+CREATE INDEX job_advertisement_due ON job_advertisement
+    (email_check_not_before, (left(lower(split_part(email, '@', -1)), 255)), id)
     WHERE email_verified IS NULL;
 
 -- What is known of an e-mail domain, for all replicas until it expires. A replica that asks about a

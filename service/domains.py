@@ -1,34 +1,39 @@
 """Verdicts on domains: from the shared table while they are fresh, else asked for.
 
 All partitions of all replicas together ask about a domain once, and no more than
-ENRICH_CONCURRENCY at a time in one replica. No connection is held while it asks.
+ENRICH_CONCURRENCY at a time in one replica. No connection is held while it asks; claims, and
+answers, that come close together are one statement.
 """
 
 import random
-from collections.abc import Collection, MutableMapping
+from collections.abc import Collection, MutableMapping, Sequence
 from contextlib import suppress
 
 import trio
 
 from service.check.domain_check import DomainCheck
 from service.db.domains import (
+    Answer,
     DomainClaim,
-    claim_domain,
+    claim_domains,
     fetch_fresh,
     release_domain,
-    store_verdict,
+    store_answers,
 )
 from service.db.pool import Database
 from service.errors import DatabaseUnreachable
+from service.gathering import Gathering, Piece
 from service.model import AddressVerdict
 from service.settings import Settings
 
-# Who waits for another's answer, or for the database, looks that often.
+# Who waits for another's answer looks that often.
 LOOK_SECONDS = 0.25
 FIRST_RETRY_SECONDS = 60
 MAX_RETRY_SECONDS = 21_600
 JITTER = 0.2  # what failed together is not to come back together
 RELEASE_TIMEOUT_SECONDS = 2
+
+_Wanted = Piece[str, DomainClaim | AddressVerdict | None]
 
 
 def decide_retry(failures: int, retry_after_seconds: float | None) -> float:
@@ -44,6 +49,8 @@ class Domains:
     def __init__(self, db: Database, settings: Settings, check: DomainCheck) -> None:
         self._db = db
         self._check = check
+        self._claims = Gathering(self._claim)
+        self._answers = Gathering(self._store)
         self._asking = trio.CapacityLimiter(settings.enrich_concurrency)
         self._ttl_seconds = settings.enrich_domain_ttl_seconds
         self._expires_after_seconds = settings.domain_claim_seconds
@@ -65,37 +72,56 @@ class Domains:
         self, verdicts: MutableMapping[str, AddressVerdict], domain: str
     ) -> None:
         while domain not in verdicts:
-            with suppress(DatabaseUnreachable):
-                verdict = await self._decide(domain)
-                if verdict is not None:
-                    verdicts[domain] = verdict
-                    return
-            await trio.sleep(LOOK_SECONDS)
+            verdict = await self._decide(domain)
+            if verdict is None:
+                await trio.sleep(LOOK_SECONDS)
+            else:
+                verdicts[domain] = verdict
 
     async def _decide(self, domain: str) -> AddressVerdict | None:
         """None while somebody else asks."""
         async with self._asking:
-            found = await claim_domain(
-                self._db, domain, expires_after_seconds=self._expires_after_seconds
-            )
+            found = await self._claims.do(domain)
             if not isinstance(found, DomainClaim):
                 return found
             verdict = await self._ask(found)
         if not verdict.was_asked:
-            await release_domain(self._db, found)
+            await self._release(found)
             return verdict
-        return await store_verdict(
-            self._db, found, verdict, ttl_seconds=self._decide_ttl(found, verdict)
-        )
+        return await self._answers.do(Answer(found, verdict, self._decide_ttl(found, verdict)))
+
+    async def _claim(self, pieces: Sequence[_Wanted]) -> None:
+        """Of several that want the same domain one gets the claim."""
+        with suppress(DatabaseUnreachable):
+            found = await claim_domains(
+                self._db,
+                [piece.item for piece in pieces],
+                expires_after_seconds=self._expires_after_seconds,
+            )
+            for piece in pieces:
+                one = found.get(piece.item)
+                piece.complete(one)
+                if isinstance(one, DomainClaim):
+                    del found[piece.item]
+
+    async def _store(self, pieces: Sequence[Piece[Answer, AddressVerdict]]) -> None:
+        with suppress(DatabaseUnreachable):
+            stored = await store_answers(self._db, [piece.item for piece in pieces])
+            for piece in pieces:
+                answer = piece.item
+                piece.complete(stored.get(answer.claim.domain, answer.verdict))
 
     async def _ask(self, claim: DomainClaim) -> AddressVerdict:
         try:
             return await self._check.check(claim.domain)
         except trio.Cancelled:
             with trio.move_on_after(RELEASE_TIMEOUT_SECONDS, shield=True):
-                with suppress(DatabaseUnreachable):
-                    await release_domain(self._db, claim)
+                await self._release(claim)
             raise
+
+    async def _release(self, claim: DomainClaim) -> None:
+        with suppress(DatabaseUnreachable):  # then it expires
+            await release_domain(self._db, claim)
 
     def _decide_ttl(self, claim: DomainClaim, verdict: AddressVerdict) -> float:
         if verdict.verdict == "unknown":

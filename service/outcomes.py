@@ -1,35 +1,24 @@
 """Writing what became of claims, several in one statement when they come close together.
 
-Whoever finds nobody writing writes what waits; who comes meanwhile waits for the next time. What
-PostgreSQL cannot write now is written later, and keeps nobody else waiting. With a webhook the
+What PostgreSQL cannot write now is written later, and keeps nobody else waiting. With a webhook the
 events are part of the same transaction.
 """
 
 import logging
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import accumulate
-
-import trio
 
 from service.db.attachments import Outcome, lock_requests, write_outcomes
 from service.db.outbox import announce_completed
 from service.db.pool import REJECTED_ERRORS, Database
 from service.errors import DatabaseBusy, DatabaseUnreachable
+from service.gathering import Gathering, Piece
 
 log = logging.getLogger(__name__)
 
-DATABASE_PAUSE_SECONDS = 1
 # What is written in one statement, unless a single result is larger: PostgreSQL's time is limited.
 MAX_STATEMENT_CHARS = 8 * 1024 * 1024
-
-
-@dataclass(slots=True, eq=False)
-class _Ticket:
-    """An outcome in the queue; `is_ours` is known once it is written."""
-
-    outcome: Outcome
-    is_ours: bool | None = None
 
 
 class OutcomeWriter:
@@ -38,67 +27,40 @@ class OutcomeWriter:
     def __init__(self, db: Database, *, announces: bool) -> None:
         self._db = db
         self._announces = announces
-        self._waiting: list[_Ticket] = []
-        self._writing = trio.Lock()
+        self._gathering = Gathering(self._write, take=_fit_together)
 
     async def write(self, outcome: Outcome) -> bool:
         """Write it, however long it takes; False when the claim was lost."""
-        ticket = _Ticket(outcome)
-        self._waiting.append(ticket)
-        try:
-            while ticket.is_ours is None:
-                async with self._writing:
-                    is_well = ticket.is_ours is not None or await self._write_waiting()
-                if not is_well:
-                    await trio.sleep(DATABASE_PAUSE_SECONDS)
-        finally:
-            if ticket in self._waiting:  # cancelled
-                self._waiting.remove(ticket)
-        return ticket.is_ours
+        return await self._gathering.do(outcome)
 
-    async def _write_waiting(self) -> bool:
-        """Write as much of the queue as goes into one statement; whether all of that was written.
-
-        What was not stays in the queue.
-        """
-        sizes = accumulate(len(ticket.outcome.result or "") for ticket in self._waiting)
-        count = max(1, sum(size <= MAX_STATEMENT_CHARS for size in sizes))
-        tickets, self._waiting = self._waiting[:count], self._waiting[count:]
-        try:
-            await self._write(tickets)
-        finally:
-            left = [ticket for ticket in tickets if ticket.is_ours is None]
-            self._waiting += left
-        return not left
-
-    async def _write(self, tickets: Sequence[_Ticket]) -> None:
+    async def _write(self, pieces: Sequence[Piece[Outcome, bool]]) -> None:
         """Together; where PostgreSQL has something against one of them, one by one."""
         try:
-            written = await self._write_once([ticket.outcome for ticket in tickets])
+            written = await self._write_once([piece.item for piece in pieces])
         except Exception as error:
             if isinstance(error, DatabaseUnreachable) and not isinstance(error, DatabaseBusy):
-                log.warning("%d outcomes to write: %s; trying again", len(tickets), error)
-            elif len(tickets) > 1:
-                for ticket in tickets:
-                    await self._write([ticket])
+                log.warning("%d outcomes to write: %s; trying again", len(pieces), error)
+            elif len(pieces) > 1:
+                for piece in pieces:
+                    await self._write([piece])
             else:
-                await self._write_otherwise(tickets[0], error)
+                await self._write_otherwise(pieces[0], error)
         else:
-            for ticket in tickets:
-                ticket.is_ours = ticket.outcome.claim.id in written
+            for piece in pieces:
+                piece.complete(piece.item.claim.id in written)
 
-    async def _write_otherwise(self, ticket: _Ticket, error: Exception) -> None:
+    async def _write_otherwise(self, piece: Piece[Outcome, bool], error: Exception) -> None:
         """A result that cannot be stored is a failure; what nobody expected is for the watchdog."""
-        attachment_id = ticket.outcome.claim.id
+        attachment_id = piece.item.claim.id
         if isinstance(error, DatabaseBusy):
             log.warning("attachment %s: %s; trying again", attachment_id, error)
-        elif isinstance(error, REJECTED_ERRORS) and ticket.outcome.result is not None:
+        elif isinstance(error, REJECTED_ERRORS) and piece.item.result is not None:
             reason = f"damaged: what was read from it cannot be stored: {error}"
-            ticket.outcome = replace(ticket.outcome, status="failed", result=None, error=reason)
-            await self._write([ticket])
+            piece.item = replace(piece.item, status="failed", result=None, error=reason)
+            await self._write([piece])
         else:
             log.error("attachment %s: cannot be written", attachment_id, exc_info=error)
-            ticket.is_ours = False
+            piece.complete(False)
 
     async def _write_once(self, outcomes: Sequence[Outcome]) -> Collection[int]:
         if not self._announces:
@@ -109,6 +71,12 @@ class OutcomeWriter:
             written = await write_outcomes(conn, outcomes)
             await announce_completed(conn, _ended_requests(outcomes, written))
         return written
+
+
+def _fit_together(outcomes: Sequence[Outcome]) -> int:
+    """How many go into one statement."""
+    sizes = accumulate(len(outcome.result or "") for outcome in outcomes)
+    return max(1, sum(size <= MAX_STATEMENT_CHARS for size in sizes))
 
 
 def _ended_requests(outcomes: Sequence[Outcome], written: Collection[int]) -> list[int]:

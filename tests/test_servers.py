@@ -73,6 +73,13 @@ def test_pgbouncer_serves_many_clients_over_few_connections(pgbouncer: PgBouncer
     assert 1 <= len(backends) <= 2
 
 
+def test_pgbouncer_has_nothing_to_say_against_the_deployed_file(pgbouncer: PgBouncer) -> None:
+    with psycopg.connect(pgbouncer.url, autocommit=True) as conn:
+        conn.execute("SELECT 1")
+    assert "process up" in pgbouncer.log
+    assert not re.search("WARNING|ERROR|FATAL", pgbouncer.log)
+
+
 def test_pgbouncer_refuses_unknown_startup_parameters(pgbouncer: PgBouncer) -> None:
     with pytest.raises(psycopg.OperationalError, match="unsupported startup parameter"):
         psycopg.connect(pgbouncer.url, options="-c statement_timeout=1000")

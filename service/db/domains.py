@@ -5,7 +5,7 @@ claim whose replica died is free again after a while.
 """
 
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -24,28 +24,36 @@ _FETCH_FRESH = f"""
     WHERE d.domain = ANY($1::text[]) AND d.expires_at > now()
 """
 
-# Invariant: a domain that has expired is claimed by one; the others find the claim. A row that is
-# locked by another claim is seen as it is once that one is committed.
+# Invariant: a domain that has expired is claimed by one; the others find the claim. Rows are locked
+# in the order of their names everywhere: no two statements deadlock.
 _CLAIM = f"""
     WITH claimed AS (
-        INSERT INTO email_domain AS d (domain, claimed_at) VALUES ($1, now())
+        INSERT INTO email_domain AS d (domain, claimed_at)
+        SELECT one, now() FROM unnest($1::text[]) AS one
         ON CONFLICT (domain) DO UPDATE SET claimed_at = now()
         WHERE (d.expires_at IS NULL OR d.expires_at <= now())
           AND (d.claimed_at IS NULL OR d.claimed_at <= now() - make_interval(secs => $2))
-        RETURNING d.claimed_at AS stamp, d.failures)
-    SELECT claimed.stamp, claimed.failures, {_VERDICT}
-    FROM (VALUES ($1)) AS wanted(domain)
-    LEFT JOIN claimed ON true
-    LEFT JOIN email_domain d ON d.domain = wanted.domain AND d.expires_at > now()
+        RETURNING d.domain, d.claimed_at AS stamp, d.failures)
+    SELECT domain, claimed.stamp, claimed.failures, {_VERDICT}
+    FROM unnest($1::text[]) AS domain
+    LEFT JOIN claimed USING (domain)
+    LEFT JOIN email_domain d USING (domain)
+    WHERE claimed.stamp IS NOT NULL OR d.expires_at > now()
 """
 
 # Invariant: an answer is stored only under the stamp of its claim.
 _STORE = f"""
+    WITH locked AS MATERIALIZED (
+        SELECT domain FROM email_domain WHERE domain = ANY($1::text[]) ORDER BY domain FOR UPDATE)
     UPDATE email_domain d SET
-        verdict = $3, reason = $4, detail = $5, evidence = $6::jsonb, failures = $7,
-        checked_at = now(), expires_at = now() + make_interval(secs => $8), claimed_at = NULL
-    WHERE d.domain = $1 AND d.claimed_at = $2
-    RETURNING {_VERDICT}
+        verdict = a.verdict, reason = a.reason, detail = a.detail, evidence = a.evidence::jsonb,
+        failures = a.failures, checked_at = now(),
+        expires_at = now() + make_interval(secs => a.ttl_seconds), claimed_at = NULL
+    FROM locked, unnest($1::text[], $2::timestamptz[], $3::text[], $4::text[], $5::text[],
+                        $6::text[], $7::integer[], $8::float8[])
+        AS a(domain, stamp, verdict, reason, detail, evidence, failures, ttl_seconds)
+    WHERE d.domain = locked.domain AND a.domain = d.domain AND d.claimed_at = a.stamp
+    RETURNING d.domain, {_VERDICT}
 """
 _RELEASE = "UPDATE email_domain SET claimed_at = NULL WHERE domain = $1 AND claimed_at = $2"
 
@@ -59,39 +67,38 @@ class DomainClaim:
     failures: int
 
 
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came of a claim; it is kept for `ttl_seconds`."""
+
+    claim: DomainClaim
+    verdict: AddressVerdict
+    ttl_seconds: float
+
+
 async def fetch_fresh(db: Database, domains: Collection[str]) -> dict[str, AddressVerdict]:
     """The verdicts on those of the domains that are known and have not expired."""
     rows = await db.fetch(_FETCH_FRESH, list(domains))
     return {row["domain"]: _verdict(row) for row in rows}
 
 
-async def claim_domain(
-    db: Database, domain: str, *, expires_after_seconds: float
-) -> DomainClaim | AddressVerdict | None:
-    """The claim, or the verdict if there is one meanwhile; None while somebody else asks."""
-    (row,) = await db.fetch(_CLAIM, domain, expires_after_seconds)
-    if row["stamp"] is not None:
-        return DomainClaim(domain, row["stamp"], row["failures"])
-    return _verdict(row) if row["verdict"] is not None else None
+async def claim_domains(
+    db: Database, domains: Collection[str], *, expires_after_seconds: float
+) -> dict[str, DomainClaim | AddressVerdict]:
+    """The claims, or the verdicts that there are meanwhile; without those that others ask about."""
+    rows = await db.fetch(_CLAIM, sorted(set(domains)), expires_after_seconds)
+    return {
+        row["domain"]: DomainClaim(row["domain"], row["stamp"], row["failures"])
+        if row["stamp"] is not None
+        else _verdict(row)
+        for row in rows
+    }
 
 
-async def store_verdict(
-    db: Database, claim: DomainClaim, verdict: AddressVerdict, *, ttl_seconds: float
-) -> AddressVerdict:
-    """Keep the answer for that long; as it was stored, or as it came if the claim was lost."""
-    is_unknown = verdict.verdict == "unknown"
-    rows = await db.fetch(
-        _STORE,
-        claim.domain,
-        claim.stamp,
-        verdict.verdict,
-        verdict.reason,
-        verdict.detail,
-        json.dumps(dict(verdict.evidence), ensure_ascii=False),
-        claim.failures + 1 if is_unknown else 0,
-        ttl_seconds,
-    )
-    return _verdict(rows[0]) if rows else verdict
+async def store_answers(db: Database, answers: Sequence[Answer]) -> dict[str, AddressVerdict]:
+    """Keep them; as they were stored, without those whose claim was lost."""
+    rows = await db.fetch(_STORE, *map(list, zip(*map(_columns, answers), strict=True)))
+    return {row["domain"]: _verdict(row) for row in rows}
 
 
 async def release_domain(db: Database, claim: DomainClaim) -> None:
@@ -106,4 +113,18 @@ def _verdict(row: Any) -> AddressVerdict:
         row["detail"],
         json.loads(row["evidence"]),
         retry_after_seconds=row["seconds_left"] if row["verdict"] == "unknown" else None,
+    )
+
+
+def _columns(answer: Answer) -> tuple[object, ...]:
+    claim, verdict = answer.claim, answer.verdict
+    return (
+        claim.domain,
+        claim.stamp,
+        verdict.verdict,
+        verdict.reason,
+        verdict.detail,
+        json.dumps(dict(verdict.evidence), ensure_ascii=False),
+        claim.failures + 1 if verdict.verdict == "unknown" else 0,
+        answer.ttl_seconds,
     )

@@ -9,6 +9,7 @@ goes away comes out as `DatabaseUnreachable`, values that it will not have as on
 import asyncio
 import inspect
 import logging
+import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import (
     AbstractAsyncContextManager,
@@ -24,9 +25,16 @@ import trio
 import trio_asyncio
 import triopg
 
-from service import metrics
+from service.db.long_transactions import OpenTransactions
 from service.errors import DatabaseBusy, DatabaseUnreachable, SchemaError, SettingsError
-from service.outbound import holding_connection, refuse_inside_transaction
+from service.outbound import (
+    Place,
+    as_database_itself,
+    find_place,
+    guard_libraries,
+    holding_connection,
+    refuse_inside_transaction,
+)
 
 log = logging.getLogger(__name__)
 
@@ -74,7 +82,8 @@ END_TIMEOUT_SECONDS = 3
 CALLBACKS_IN_A_ROW = 100
 RETRY_SECONDS = 1
 LOCK_TIMEOUT = "3s"
-IDLE_IN_TRANSACTION_TIMEOUT = "5s"
+IDLE_IN_TRANSACTION_SECONDS = 5
+IDLE_IN_TRANSACTION_TIMEOUT = f"{IDLE_IN_TRANSACTION_SECONDS}s"
 _OWN_FILES = (__file__, inspect.getfile(asynccontextmanager))
 
 
@@ -102,14 +111,28 @@ class _Connection:
 
     def __init__(self, conn: Any) -> None:
         self._conn = conn
+        self._is_closed: Callable[[], bool] = conn.is_closed
+        self._asked_at = time.monotonic()
 
     def __getattr__(self, name: str) -> Any:
+        if not self._is_closed():
+            self._asked_at = time.monotonic()
         return getattr(self._conn, name)
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[None]:
-        async with _ending_in_time(self._conn.transaction(), lambda _: _cut(self._conn)):
-            yield
+        try:
+            async with _ending_in_time(self._conn.transaction(), lambda _: _cut(self._conn)):
+                yield
+        except asyncpg.InterfaceError as error:
+            # The reason that PostgreSQL gives between two statements is lost in asyncpg.
+            idle_seconds = time.monotonic() - self._asked_at
+            if self._is_closed() and idle_seconds >= IDLE_IN_TRANSACTION_SECONDS:
+                raise DatabaseUnreachable(
+                    f"PostgreSQL has ended the transaction: it was idle for {idle_seconds:.1f} s, "
+                    f"and {IDLE_IN_TRANSACTION_SECONDS} s is the limit"
+                ) from error
+            raise
 
 
 @asynccontextmanager
@@ -144,6 +167,7 @@ class Database:
         self.url = url
         self.is_proxied = False  # known once connected
         self._pool: Any = None
+        self._open_transactions = OpenTransactions()
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Connection]:
@@ -152,19 +176,23 @@ class Database:
         A nested `conn.transaction()` is a SAVEPOINT. Outbound I/O inside the block raises
         `IOInsideTransaction`. DatabaseUnreachable when PostgreSQL is or goes away.
         """
-        async with self.connection() as conn:
-            with metrics.TRANSACTION_SECONDS.time():
+        place = _find_caller()
+        async with self._hold_connection(place) as conn:
+            with self._open_transactions.measure(place, trio_asyncio.current_loop.get()):
                 async with conn.transaction():
                     yield conn
 
-    @asynccontextmanager
-    async def connection(self) -> AsyncIterator[Connection]:
+    def connection(self) -> AbstractAsyncContextManager[Connection]:
         """A connection for single statements that need no transaction around them."""
+        return self._hold_connection(_find_caller())
+
+    @asynccontextmanager
+    async def _hold_connection(self, place: Place) -> AsyncIterator[Connection]:
         with _as_unreachable():
             if self._pool is None:
                 raise ConnectionError("not connected yet")
             async with _ending_in_time(self._pool.acquire(), _cut) as conn:
-                with holding_connection(_caller()):
+                with holding_connection(place.at):
                     yield _Connection(conn)
 
     async def fetch(self, query: str, *args: object) -> Sequence[Any]:
@@ -172,7 +200,7 @@ class Database:
 
         Errors as those of `connection`.
         """
-        with _as_unreachable(), holding_connection(_caller()):
+        with _as_unreachable():  # and no mark: nothing of the caller runs in here
             if self._pool is None:
                 raise ConnectionError("not connected yet")
             rows: Sequence[Any] = await trio_asyncio.aio_as_trio(_fetch)(self._pool, query, args)
@@ -198,6 +226,8 @@ class Database:
                 "lock_timeout": LOCK_TIMEOUT,
             },
             reset=_keep_session,
+            connect=_connect_anywhere,
+            connection_class=_CancellingConnection,
         )
         with _as_unreachable():
             self._pool = await pool.__aenter__()
@@ -223,6 +253,20 @@ class Database:
             with suppress(*_UNREACHABLE_ERRORS, asyncio.CancelledError):
                 async with _ending_in_time(self._pool, _cut):
                     pass
+
+
+class _CancellingConnection(asyncpg.Connection):  # type: ignore[misc]
+    """asyncpg asks PostgreSQL to cancel a statement over a new connection, in a transaction too."""
+
+    async def _cancel(self, *args: Any, **options: Any) -> None:
+        with as_database_itself():
+            await super()._cancel(*args, **options)
+
+
+async def _connect_anywhere(*args: Any, **options: Any) -> Any:
+    """A new connection of the pool, which may be wanted beside one that is held."""
+    with as_database_itself():
+        return await asyncpg.connect(*args, **options)
 
 
 async def _fetch(pool: Any, query: str, args: Sequence[object]) -> Any:
@@ -255,6 +299,7 @@ async def open_connection(url: str) -> AsyncIterator[Connection]:
 async def _open_loop() -> AsyncIterator[None]:
     """asyncpg's event loop; one error that leaves it comes out as itself, not in groups."""
     only: BaseException | None = None
+    guard_libraries()
     try:
         async with trio_asyncio.open_loop() as loop:
             loop.set_exception_handler(_log_stray_error)
@@ -303,12 +348,13 @@ async def _connect(url: str) -> AsyncIterator[Connection]:
         timeout=CONNECT_TIMEOUT_SECONDS,
         command_timeout=COMMAND_TIMEOUT_SECONDS,
         statement_cache_size=0,
+        connection_class=_CancellingConnection,
     )
     with _as_unreachable():
         async with AsyncExitStack() as stack:
             with _as_wrong_url():
                 conn = await stack.enter_async_context(_ending_in_time(connection, _cut))
-            with holding_connection(_caller()):
+            with holding_connection(_find_caller().at):
                 yield _Connection(conn)
 
 
@@ -358,9 +404,6 @@ async def _keep_session(_conn: object) -> None:
     """Nothing here sets session state, so there is nothing to reset between two users."""
 
 
-def _caller() -> str:
-    """File and line outside this module that asked for the connection."""
-    frame = inspect.currentframe()
-    while frame is not None and frame.f_code.co_filename in _OWN_FILES:
-        frame = frame.f_back
-    return f"{frame.f_code.co_filename}:{frame.f_lineno}" if frame is not None else "unknown"
+def _find_caller() -> Place:
+    """Who asked this module."""
+    return find_place(_OWN_FILES.__contains__)

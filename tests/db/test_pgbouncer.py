@@ -1,6 +1,7 @@
 """Behind PgBouncer in transaction mode everything works as on PostgreSQL itself."""
 
 from collections.abc import AsyncIterator
+from contextvars import Context
 
 import pytest
 import trio
@@ -18,6 +19,10 @@ from tests.db.rows import new_file, new_request
 from tests.servers import PgBouncer, PostgresCluster
 
 PREPARED = "SELECT count(*) FROM pg_prepared_statements"
+IDLE_IN_TRANSACTION = """
+    SELECT pid FROM pg_stat_activity
+    WHERE datname = current_database() AND state = 'idle in transaction'
+"""
 
 
 @pytest.fixture
@@ -111,11 +116,28 @@ async def test_a_cancelled_query_leaves_the_pool_usable(pooled: Database) -> Non
             assert await conn.fetchval("SELECT 1") == await other.fetchval("SELECT 1") == 1
 
 
+async def test_a_forgotten_transaction_is_ended_also_where_postgresql_would_let_it_be(
+    db: Database, pooled: Database
+) -> None:
+    async def forget() -> None:
+        async with pooled.transaction() as conn:
+            await conn.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
+            with trio.fail_after(8):
+                while await db.fetch(IDLE_IN_TRANSACTION):  # noqa: ASYNC110
+                    await trio.sleep(0.1)
+            await conn.fetchval("SELECT 1")
+
+    with pytest.raises(DatabaseUnreachable):
+        await forget()
+    async with pooled.transaction() as conn:
+        assert await conn.fetchval("SELECT 1") == 1
+
+
 async def test_a_restart_of_postgresql_costs_what_is_under_way_and_nothing_more() -> None:
     async def be_interrupted(db: Database, cluster: PostgresCluster) -> None:
         async with db.transaction() as conn:
             await conn.fetchval("SELECT 1")
-            cluster.restart()
+            Context().run(cluster.restart)  # in this one it would be I/O inside a transaction
             await conn.fetchval("SELECT 1")
 
     with PostgresCluster() as cluster, PgBouncer(cluster.url) as bouncer:

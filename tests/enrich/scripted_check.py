@@ -17,12 +17,21 @@ DOWN = AddressVerdict(
 )
 
 
+async def _at_once(_domain: str) -> None:
+    await trio.lowlevel.checkpoint()
+
+
+async def never(_domain: str) -> None:
+    """The answer never comes."""
+    await trio.sleep_forever()
+
+
 @dataclass
 class ScriptedCheck:
     """`verdicts` by domain, VALID for all others; `before` is awaited ahead of each answer."""
 
     verdicts: Mapping[str, AddressVerdict] = field(default_factory=dict)
-    before: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint
+    before: Callable[[str], Awaitable[None]] = _at_once
     pause_seconds: float = 0
     asked: Counter[str] = field(default_factory=Counter)
     asking: int = 0
@@ -34,7 +43,7 @@ class ScriptedCheck:
         self.asking += 1
         self.most_at_once = max(self.most_at_once, self.asking)
         try:
-            await self.before()
+            await self.before(domain)
         finally:
             self.asking -= 1
         return self.verdicts.get(domain, VALID)

@@ -6,7 +6,7 @@ import trio
 from service.db.pool import Database
 from service.domains import FIRST_RETRY_SECONDS, JITTER, MAX_RETRY_SECONDS, Domains, decide_retry
 from service.settings import Settings
-from tests.enrich.scripted_check import DOWN, INVALID, UNKNOWN, VALID, ScriptedCheck
+from tests.enrich.scripted_check import DOWN, INVALID, UNKNOWN, VALID, ScriptedCheck, never
 
 DOMAINS = [f"host{number}.example.com" for number in range(30)]
 
@@ -15,7 +15,7 @@ def create(db: Database, check: ScriptedCheck, *, concurrency: int = 16) -> Doma
     return Domains(db, Settings.load(enrich_concurrency=concurrency), check)
 
 
-async def short() -> None:
+async def short(_domain: str) -> None:
     await trio.sleep(0.02)
 
 
@@ -66,7 +66,7 @@ async def test_what_was_not_asked_is_no_failure_and_is_not_kept(db: Database) ->
 async def test_what_cannot_be_had_in_time_is_missing_and_somebody_else_may_ask(
     db: Database,
 ) -> None:
-    check = ScriptedCheck(before=trio.sleep_forever)
+    check = ScriptedCheck(before=never)
     verdicts = await create(db, check).look_up(DOMAINS[:2], within_seconds=0.3)
     assert verdicts == {}
     assert check.asked == dict.fromkeys(DOMAINS[:2], 1)

@@ -2,7 +2,8 @@
 ALTER TABLE job_advertisement
     ADD COLUMN email_check_not_before timestamptz NOT NULL DEFAULT '-infinity';
 DROP INDEX job_advertisement_unverified;
-CREATE INDEX job_advertisement_due ON job_advertisement (email_check_not_before, id)
+CREATE INDEX job_advertisement_due ON job_advertisement
+    (email_check_not_before, (left(lower(split_part(email, '@', -1)), 255)), id)
     WHERE email_verified IS NULL;
 
 CREATE TABLE email_domain (
