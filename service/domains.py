@@ -8,6 +8,7 @@ answers, that come close together are one statement.
 import random
 from collections.abc import Collection, MutableMapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 
 import trio
 
@@ -31,7 +32,7 @@ LOOK_SECONDS = 0.25
 FIRST_RETRY_SECONDS = 60
 MAX_RETRY_SECONDS = 21_600
 JITTER = 0.2  # what failed together is not to come back together
-RELEASE_TIMEOUT_SECONDS = 2
+RELEASE_TIMEOUT_SECONDS = 1
 
 _Wanted = Piece[str, DomainClaim | AddressVerdict | None]
 
@@ -46,9 +47,12 @@ def decide_retry(failures: int, retry_after_seconds: float | None) -> float:
 class Domains:
     """One for the process."""
 
-    def __init__(self, db: Database, settings: Settings, check: DomainCheck) -> None:
+    def __init__(
+        self, db: Database, settings: Settings, check: DomainCheck, stopping: trio.Event
+    ) -> None:
         self._db = db
         self._check = check
+        self._stopping = stopping
         self._claims = Gathering(self._claim)
         self._answers = Gathering(self._store)
         self._asking = trio.CapacityLimiter(settings.enrich_concurrency)
@@ -58,33 +62,42 @@ class Domains:
     async def look_up(
         self, domains: Collection[str], *, within_seconds: float
     ) -> dict[str, AddressVerdict]:
-        """The verdicts that could be had in that time; those on the other domains are missing."""
+        """The verdicts that could be had; missing are those that nobody could be asked in time.
+
+        Who is asked already, at the end of the time or at the stop, is waited for.
+        """
+        give_up_at = trio.current_time() + within_seconds
         verdicts: dict[str, AddressVerdict] = {}
         with suppress(DatabaseUnreachable):
             verdicts |= await fetch_fresh(self._db, domains)
-        with trio.move_on_after(within_seconds):
-            async with trio.open_nursery() as nursery:
-                for domain in set(domains) - verdicts.keys():
-                    nursery.start_soon(self._decide_into, verdicts, domain)
+        async with trio.open_nursery() as nursery:
+            for domain in set(domains) - verdicts.keys():
+                nursery.start_soon(self._decide_into, verdicts, domain, give_up_at)
         return verdicts
 
     async def _decide_into(
-        self, verdicts: MutableMapping[str, AddressVerdict], domain: str
+        self, verdicts: MutableMapping[str, AddressVerdict], domain: str, give_up_at: float
     ) -> None:
-        while domain not in verdicts:
-            verdict = await self._decide(domain)
-            if verdict is None:
-                await trio.sleep(LOOK_SECONDS)
-            else:
+        while trio.current_time() < give_up_at and not self._stopping.is_set():
+            verdict = await self._decide(domain, give_up_at)
+            if verdict is not None:
                 verdicts[domain] = verdict
+                break
+            await trio.sleep(LOOK_SECONDS)
 
-    async def _decide(self, domain: str) -> AddressVerdict | None:
-        """None while somebody else asks."""
-        async with self._asking:
-            found = await self._claims.do(domain)
+    async def _decide(self, domain: str, give_up_at: float) -> AddressVerdict | None:
+        """None while somebody else asks, and when it is too late to begin."""
+        with trio.move_on_at(give_up_at) as waiting:
+            await self._asking.acquire()
+        if waiting.cancelled_caught:
+            return None
+        try:
+            found = None if self._stopping.is_set() else await self._claims.do(domain)
             if not isinstance(found, DomainClaim):
                 return found
             verdict = await self._ask(found)
+        finally:
+            self._asking.release()
         if not verdict.was_asked:
             await self._release(found)
             return verdict
@@ -109,7 +122,8 @@ class Domains:
             stored = await store_answers(self._db, [piece.item for piece in pieces])
             for piece in pieces:
                 answer = piece.item
-                piece.complete(stored.get(answer.claim.domain, answer.verdict))
+                as_it_came = replace(answer.verdict, retry_after_seconds=answer.ttl_seconds)
+                piece.complete(stored.get(answer.claim.domain, as_it_came))
 
     async def _ask(self, claim: DomainClaim) -> AddressVerdict:
         try:

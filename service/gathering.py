@@ -57,7 +57,8 @@ class Gathering(Generic[T, R]):
                 if not (is_well or piece.is_done):
                     await trio.sleep(PAUSE_SECONDS)
         finally:
-            if piece in self._waiting:  # cancelled
+            piece.is_done = True  # also when cancelled: nobody waits for it any more
+            if piece in self._waiting:
                 self._waiting.remove(piece)
         return cast(R, piece.result)
 

@@ -163,12 +163,12 @@ class Settings(BaseSettings):
     webhook_allow_private: bool = False
 
     enrich_enabled: bool = True
-    enrich_partitions: PositiveInt = 12
-    enrich_batch_size: PositiveInt = 200
+    enrich_partitions: Annotated[int, Field(ge=1, le=1000)] = 12
+    enrich_batch_size: Annotated[int, Field(ge=1, le=10_000)] = 200
     enrich_api_url: HttpUrl | None = None
     enrich_api_key: str | None = Field(None, repr=False)
     enrich_dns_servers: Annotated[str, AfterValidator(_check_dns_servers)] | None = None
-    enrich_concurrency: PositiveInt = 16
+    enrich_concurrency: Annotated[int, Field(ge=1, le=1000)] = 16
     enrich_timeout_seconds: Seconds = 10
     enrich_domain_ttl_seconds: Seconds = 86_400
 

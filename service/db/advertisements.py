@@ -12,6 +12,9 @@ from datetime import datetime
 from service.db.pool import Database
 from service.model import AddressVerdict
 
+# A longer address is none, however it goes on.
+MAX_EMAIL_CHARS = 1000
+
 _VERIFIED = {"valid": True, "invalid": False, "unknown": None}
 
 # Invariant: a due row goes to exactly one batch; the others skip it while it is locked and find it
@@ -28,7 +31,7 @@ _CLAIM = """
         FOR UPDATE SKIP LOCKED)
     UPDATE job_advertisement j SET email_check_claimed_at = now()
     FROM due WHERE j.id = due.id
-    RETURNING j.id, j.email, j.email_check_claimed_at AS stamp
+    RETURNING j.id, left(j.email, $3) AS email, j.email_check_claimed_at AS stamp
 """
 
 # Invariant: a row is decided under the stamp of its claim, on the address that was checked, and
@@ -44,7 +47,7 @@ _WRITE = """
     FROM unnest($2::bigint[], $3::text[], $4::boolean[], $5::text[], $6::float8[])
         AS v(id, email, verified, outcome, delay_seconds)
     WHERE j.id = v.id AND j.email_check_claimed_at = $1
-      AND j.email IS NOT DISTINCT FROM v.email AND j.email_verified IS NULL
+      AND left(j.email, $7) IS NOT DISTINCT FROM v.email AND j.email_verified IS NULL
     RETURNING j.id
 """
 
@@ -56,7 +59,10 @@ _RELEASE = """
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Claimed rows, id and address each; `stamp` is the fencing token of all of them."""
+    """Claimed rows, id and address each; `stamp` is the fencing token of all of them.
+
+    Of a longer address only MAX_EMAIL_CHARS.
+    """
 
     stamp: datetime
     emails: dict[int, str | None]
@@ -64,11 +70,10 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What is written to one row; an unknown one is due again after `delay_seconds`."""
+    """What is written to one row; an unknown one is due again when its verdict says."""
 
     row_id: int
     verdict: AddressVerdict
-    delay_seconds: float | None = None
 
 
 async def claim_batch(db: Database, limit: int, *, expires_after_seconds: float) -> Batch | None:
@@ -76,23 +81,21 @@ async def claim_batch(db: Database, limit: int, *, expires_after_seconds: float)
 
     Those that have waited longest come first, of these the ones of one domain together.
     """
-    rows = await db.fetch(_CLAIM, limit, expires_after_seconds)
+    rows = await db.fetch(_CLAIM, limit, expires_after_seconds, MAX_EMAIL_CHARS)
     return Batch(rows[0]["stamp"], {row["id"]: row["email"] for row in rows}) if rows else None
 
 
 async def write_decisions(
     db: Database, batch: Batch, decisions: Sequence[Decision]
 ) -> Sequence[Decision]:
-    """Write them in one statement and give back the other rows of the batch.
+    """Write them in one statement; those that were written.
 
-    Returns those that were written: not those whose claim was lost or whose address changed.
+    Not those whose claim was lost, nor those that were changed meanwhile, which are given back.
     """
-    written = set()
-    if decisions:
-        columns = zip(*(_columns(batch, one) for one in decisions), strict=True)
-        rows = await db.fetch(_WRITE, batch.stamp, *map(list, columns))
-        written = {row["id"] for row in rows}
-    await release_rows(db, batch, batch.emails.keys() - written)
+    columns = zip(*(_columns(batch, one) for one in decisions), strict=True)
+    rows = await db.fetch(_WRITE, batch.stamp, *map(list, columns), MAX_EMAIL_CHARS)
+    written = {row["id"] for row in rows}
+    await release_rows(db, batch, {one.row_id for one in decisions} - written)
     return [one for one in decisions if one.row_id in written]
 
 
@@ -116,5 +119,5 @@ def _columns(batch: Batch, decision: Decision) -> tuple[object, ...]:
         batch.emails[decision.row_id],
         _VERIFIED[verdict.verdict],
         json.dumps(outcome, ensure_ascii=False),
-        decision.delay_seconds,
+        verdict.retry_after_seconds or 0 if verdict.verdict == "unknown" else None,
     )

@@ -29,7 +29,7 @@ _FETCH_FRESH = f"""
 _CLAIM = f"""
     WITH claimed AS (
         INSERT INTO email_domain AS d (domain, claimed_at)
-        SELECT one, now() FROM unnest($1::text[]) AS one
+        SELECT one, now() FROM unnest($1::text[]) AS one ORDER BY one COLLATE "C"
         ON CONFLICT (domain) DO UPDATE SET claimed_at = now()
         WHERE (d.expires_at IS NULL OR d.expires_at <= now())
           AND (d.claimed_at IS NULL OR d.claimed_at <= now() - make_interval(secs => $2))
@@ -44,7 +44,8 @@ _CLAIM = f"""
 # Invariant: an answer is stored only under the stamp of its claim.
 _STORE = f"""
     WITH locked AS MATERIALIZED (
-        SELECT domain FROM email_domain WHERE domain = ANY($1::text[]) ORDER BY domain FOR UPDATE)
+        SELECT domain FROM email_domain WHERE domain = ANY($1::text[])
+        ORDER BY domain COLLATE "C" FOR UPDATE)
     UPDATE email_domain d SET
         verdict = a.verdict, reason = a.reason, detail = a.detail, evidence = a.evidence::jsonb,
         failures = a.failures, checked_at = now(),
@@ -86,7 +87,7 @@ async def claim_domains(
     db: Database, domains: Collection[str], *, expires_after_seconds: float
 ) -> dict[str, DomainClaim | AddressVerdict]:
     """The claims, or the verdicts that there are meanwhile; without those that others ask about."""
-    rows = await db.fetch(_CLAIM, sorted(set(domains)), expires_after_seconds)
+    rows = await db.fetch(_CLAIM, list(set(domains)), expires_after_seconds)
     return {
         row["domain"]: DomainClaim(row["domain"], row["stamp"], row["failures"])
         if row["stamp"] is not None

@@ -23,7 +23,7 @@ from service.db.advertisements import (
     write_decisions,
 )
 from service.db.pool import Database
-from service.domains import Domains, decide_retry
+from service.domains import MAX_RETRY_SECONDS, Domains
 from service.errors import DatabaseUnreachable
 from service.health import Health
 from service.loops.claims import ClaimedWork
@@ -38,7 +38,7 @@ PATIENCE_SECONDS = 10
 MAX_PAUSE_SECONDS = 60
 SILENCE_SECONDS = 20  # PostgreSQL may take that long over a claim
 DATABASE_PAUSE_SECONDS = 1
-RELEASE_TIMEOUT_SECONDS = 2
+RELEASE_TIMEOUT_SECONDS = 1
 
 
 class Enricher:
@@ -48,9 +48,10 @@ class Enricher:
         self, db: Database, settings: Settings, check: DomainCheck, health: Health
     ) -> None:
         self.decided = Counter[str]()  # rows that were written, by verdict
+        self.failed = 0  # rows that could not be decided by a fault, PostgreSQL's or ours
         self._db = db
         self._check = check
-        self._domains = Domains(db, settings, check)
+        self._domains = Domains(db, settings, check, health.stopping)
         self._batch_size = settings.enrich_batch_size
         self._expires_after_seconds = settings.watchdog_stuck_after_seconds
         self._stopping = health.stopping
@@ -75,7 +76,7 @@ class Enricher:
 
     async def run_until_idle(self) -> None:
         """Check until nothing is due, or asking is of no use for longer than a short pause."""
-        while self._check.pause_seconds <= MAX_PAUSE_SECONDS:
+        while self._check.pause_seconds <= MAX_PAUSE_SECONDS and not self._stopping.is_set():
             await trio.sleep(self._check.pause_seconds)
             async with trio.open_nursery() as nursery:
                 claimed = await self.enrich_due_once(nursery)
@@ -100,6 +101,11 @@ class Enricher:
             decisions = await self._check_all(batch, within_seconds=self._expires_after_seconds / 2)
             with trio.move_on_after(self._expires_after_seconds / 4):
                 await self._write(batch, decisions)
+                undecided = batch.emails.keys() - {one.row_id for one in decisions}
+                await release_rows(self._db, batch, undecided)
+        except* Exception:
+            self.failed += len(batch.emails)
+            raise
         except* trio.Cancelled:  # in a group, where domains were being asked
             with trio.move_on_after(RELEASE_TIMEOUT_SECONDS, shield=True):
                 with suppress(DatabaseUnreachable):
@@ -120,18 +126,29 @@ class Enricher:
         domains = {one.domain for one in checked.values() if isinstance(one, Address)}
         known = await self._domains.look_up(domains, within_seconds=within_seconds)
         verdicts = {row_id: _decide(found, known) for row_id, found in checked.items()}
-        return [_decision(row_id, one) for row_id, one in verdicts.items() if one is not None]
+        return [Decision(row_id, one) for row_id, one in verdicts.items() if one is not None]
 
     async def _write(self, batch: Batch, decisions: Sequence[Decision]) -> None:
-        """However long PostgreSQL is away."""
-        while True:
+        """However long PostgreSQL is away; a row that it refuses costs its neighbours nothing."""
+        while decisions:
             try:
                 written = await write_decisions(self._db, batch, decisions)
             except DatabaseUnreachable as error:
                 log.warning("%d rows to decide: %s; trying again", len(decisions), error)
                 await trio.sleep(DATABASE_PAUSE_SECONDS)
+            except Exception:
+                if len(decisions) == 1:  # it is due again when its claim is too old
+                    log.exception("row %d cannot be decided", decisions[0].row_id)
+                    self.failed += 1
+                    break
+                middle = len(decisions) // 2
+                await self._write(batch, decisions[:middle])
+                decisions = decisions[middle:]
             else:
+                self._count(written)
                 break
+
+    def _count(self, written: Sequence[Decision]) -> None:
         for one in written:
             metrics.ENRICHED_ROWS.labels(one.verdict.verdict).inc()
             self.decided[one.verdict.verdict] += 1
@@ -143,7 +160,10 @@ def _check_offline(email: str | None) -> Address | AddressVerdict:
         return check_address(email)
     except Exception:
         log.exception("the check of an address crashed")
-        return AddressVerdict("unknown", "check_crashed", "the check of the address crashed")
+        said = "the check of the address crashed"
+        return AddressVerdict(
+            "unknown", "check_crashed", said, retry_after_seconds=MAX_RETRY_SECONDS
+        )
 
 
 def _decide(
@@ -159,13 +179,4 @@ def _decide(
     evidence = {"domain": found.domain, **verdict.evidence, **role}
     return AddressVerdict(
         verdict.verdict, verdict.reason, verdict.detail, evidence, verdict.retry_after_seconds
-    )
-
-
-def _decision(row_id: int, verdict: AddressVerdict) -> Decision:
-    if verdict.verdict != "unknown":
-        return Decision(row_id, verdict)
-    delay_seconds = verdict.retry_after_seconds
-    return Decision(
-        row_id, verdict, decide_retry(1, None) if delay_seconds is None else delay_seconds
     )

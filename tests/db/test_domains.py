@@ -2,8 +2,10 @@
 
 from datetime import timedelta
 
+import pytest
 import trio
 
+from service.db import domains
 from service.db.domains import (
     Answer,
     DomainClaim,
@@ -133,3 +135,9 @@ async def test_many_that_claim_and_store_the_same_names_do_not_deadlock(db: Data
         async with trio.open_nursery() as nursery:
             for number in range(8):
                 nursery.start_soon(work, 1 if number % 2 else -1)
+
+
+@pytest.mark.parametrize("statement", [domains._CLAIM, domains._STORE])
+def test_rows_are_locked_in_an_order_that_no_collation_changes(statement: str) -> None:
+    """The collation of a test's database may be this one."""
+    assert 'COLLATE "C"' in statement

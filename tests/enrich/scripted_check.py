@@ -21,11 +21,6 @@ async def _at_once(_domain: str) -> None:
     await trio.lowlevel.checkpoint()
 
 
-async def never(_domain: str) -> None:
-    """The answer never comes."""
-    await trio.sleep_forever()
-
-
 @dataclass
 class ScriptedCheck:
     """`verdicts` by domain, VALID for all others; `before` is awaited ahead of each answer."""

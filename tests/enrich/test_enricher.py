@@ -15,7 +15,7 @@ from service.db.pool import Database
 from service.health import Health
 from service.loops.enricher import Enricher
 from service.settings import Settings
-from tests.enrich.scripted_check import DOWN, INVALID, UNKNOWN, ScriptedCheck, never
+from tests.enrich.scripted_check import DOWN, INVALID, UNKNOWN, ScriptedCheck
 
 DISPOSABLE = "mailinator.com"
 
@@ -48,6 +48,10 @@ async def count_claimed(db: Database) -> int:
     return int(row[0])
 
 
+async def is_decided(db: Database, email: str) -> bool:
+    return any(row[0] == email and row[1] is not None for row in await rows_of(db))
+
+
 async def until(condition: Callable[[], Awaitable[object]]) -> None:
     with trio.fail_after(10):
         while True:
@@ -76,6 +80,11 @@ async def test_each_row_gets_its_verdict(db: Database) -> None:
         None,
         "",
         "x" * 10_240 + "@example.com",
+        "eve@münchen.example.com",
+        '"fay fay"@example.com',
+        "gus@☕.example.com",
+        "hal@[192.0.2.1]",
+        "ida@example.com\r\nBcc: all@example.com",
     )
     check = ScriptedCheck({"gone.example.com": INVALID, "silent.example.com": UNKNOWN})
     before = REGISTRY.get_sample_value("mailroom_enriched_rows_total", {"verdict": "invalid"}) or 0
@@ -90,12 +99,23 @@ async def test_each_row_gets_its_verdict(db: Database) -> None:
         (False, "empty"),
         (False, "empty"),
         (False, "too_long"),
+        (True, "mx"),
+        (True, "mx"),
+        (False, "syntax"),
+        (False, "ip_literal"),
+        (False, "syntax"),
     ]
     assert check.asked == dict.fromkeys(
-        ("example.com", "gone.example.com", "silent.example.com"), 1
+        (
+            "example.com",
+            "gone.example.com",
+            "silent.example.com",
+            "xn--mnchen-3ya.example.com",
+        ),
+        1,
     )
     after = REGISTRY.get_sample_value("mailroom_enriched_rows_total", {"verdict": "invalid"})
-    assert after == before + 6
+    assert after == before + 9
     rows = await db.fetch("SELECT email_check FROM job_advertisement ORDER BY id LIMIT 2")
     anna, info = (json.loads(row[0])["evidence"] for row in rows)
     assert anna.keys() == {"domain", "mx", "domain_checked_at"}
@@ -153,20 +173,63 @@ async def test_what_could_not_be_asked_waits_with_its_reason(db: Database) -> No
     assert 290 < row["seconds"] <= 300
 
 
-async def test_what_is_not_answered_in_time_is_given_back_undecided(db: Database) -> None:
-    await insert(db, "anna@example.com", "no address")
-    check = ScriptedCheck(before=never)
-    one = create(db, check, watchdog_stuck_after_seconds=1)
+async def test_what_nobody_could_be_asked_in_time_is_given_back_undecided(db: Database) -> None:
+    await insert(db, "anna@a.example.com", "bob@b.example.com", "no address")
+
+    async def take_too_long(_domain: str) -> None:
+        await trio.sleep(2.5)
+
+    check = ScriptedCheck(before=take_too_long)
+    one = create(db, check, watchdog_stuck_after_seconds=4, enrich_concurrency=1)
     async with trio.open_nursery() as nursery:
         await one.enrich_due_once(nursery)
-
-        async def is_decided() -> bool:
-            return (await rows_of(db))[1][1] is False
-
-        await until(is_decided)
+        await until(lambda: is_decided(db, "no address"))
+        assert len(check.asked) == 1
+        assert await count_claimed(db) == 0
         nursery.cancel_scope.cancel()
-    assert await rows_of(db) == [("anna@example.com", None, None), ("no address", False, "syntax")]
-    assert await count_claimed(db) == 0
+    decided = [verified for _, verified, _ in await rows_of(db)]
+    assert sorted(map(str, decided)) == ["False", "None", "True"]
+
+
+@pytest.mark.expects_errors
+async def test_a_row_that_postgresql_refuses_costs_its_neighbours_nothing(db: Database) -> None:
+    await insert(db, *(f"user{number}@example.com" for number in range(20)))
+    await db.fetch(
+        "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
+        " RAISE EXCEPTION 'never'; END $$"
+    )
+    await db.fetch(
+        "CREATE TRIGGER refuse BEFORE UPDATE OF email_verified ON job_advertisement FOR EACH ROW"
+        " WHEN (NEW.email = 'user7@example.com') EXECUTE FUNCTION refuse()"
+    )
+    one = create(db, ScriptedCheck())
+    await enrich(one)
+    undecided = [email for email, verified, _ in await rows_of(db) if verified is None]
+    assert undecided == ["user7@example.com"]
+    assert (one.decided["valid"], one.failed) == (19, 1)
+    assert await enrich(one) == 0, "not before its claim is too old"
+
+
+async def test_a_changed_address_is_checked_anew(db: Database) -> None:
+    await insert(db, "anna@example.com", "bob@silent.example.com", "carl@example.com")
+    check = ScriptedCheck({"silent.example.com": UNKNOWN})
+    await enrich(create(db, check))
+    await db.fetch("UPDATE job_advertisement SET email = 'x@example.org' WHERE email LIKE 'anna%'")
+    await db.fetch("UPDATE job_advertisement SET email = 'y@example.org' WHERE email LIKE 'bob%'")
+    await db.fetch(
+        "UPDATE job_advertisement SET email = 'z@example.org', email_verified = false"
+        " WHERE email LIKE 'carl%'"
+    )
+    assert sorted(await rows_of(db)) == [
+        ("x@example.org", None, None),
+        ("y@example.org", None, None),
+        ("z@example.org", False, "mx"),  # somebody knew it
+    ]
+    await enrich(create(db, check))
+    assert sorted(await rows_of(db))[:2] == [
+        ("x@example.org", True, "mx"),
+        ("y@example.org", True, "mx"),
+    ]
 
 
 async def test_a_stop_gives_back_what_is_under_way(db: Database) -> None:
@@ -190,12 +253,9 @@ async def test_the_loop_ends_at_the_stop_and_beats_meanwhile(db: Database) -> No
     await insert(db, "anna@example.com")
     health = Health()
 
-    async def is_decided() -> bool:
-        return (await rows_of(db))[0][1] is True
-
     async with trio.open_nursery() as nursery:
         nursery.start_soon(create(db, ScriptedCheck(), health).run)
-        await until(is_decided)
+        await until(lambda: is_decided(db, "anna@example.com"))
         health.stopping.set()
     (heartbeat,) = health.heartbeats
     assert heartbeat.name == "enricher"

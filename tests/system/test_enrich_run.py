@@ -73,7 +73,7 @@ def test_from_a_file_to_its_verdicts(leads: str) -> None:
         asked = [name for _, name in server.questions if name.startswith("example.com")]
         assert asked == ["example.com MX"]
         again = json.loads(succeed("enrich", "run", "--once", "--json", **environment))
-        assert again == {"valid": 0, "invalid": 0, "unknown": 0, "due": 0}
+        assert again == {"valid": 0, "invalid": 0, "unknown": 0, "failed": 0, "due": 0}
     status = json.loads(succeed("enrich", "status", "--json", DATABASE_URL=leads))
     assert (status["valid"], status["invalid"], status["waiting"]) == (2, 5, 1)
 

@@ -1,13 +1,11 @@
 """`enrich run`: the enricher alone, in the foreground."""
 
 import sys
-from collections import Counter
 
 import click
 import trio
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from trio_util import move_on_when
 
 from service.check.domain_check import open_domain_check
 from service.cli.common import (
@@ -26,6 +24,7 @@ from service.loops.enricher import Enricher
 from service.settings import Settings
 
 PROGRESS_SECONDS = 0.2
+GRACE_SECONDS = 5
 
 
 @click.command()
@@ -38,29 +37,38 @@ def run(once: bool, as_json: bool) -> None:
     """
     settings = load_settings()
 
-    async def work(db: Database) -> tuple[Counter[str], int, bool]:
-        async with open_domain_check(settings) as check:
-            enricher = Enricher(db, settings, check, Health())
-            async with move_on_when(wait_for_signal) as scope, trio.open_nursery() as nursery:
-                await nursery.start(_show_progress, db, settings, enricher)
-                await (enricher.run_until_idle() if once else enricher.run())
-                nursery.cancel_scope.cancel()
-        return enricher.decided, await _count_due(db, settings), scope.cancelled_caught
+    async def work(db: Database) -> tuple[Enricher, int, bool]:
+        health = Health()
+        async with open_domain_check(settings) as check, trio.open_nursery() as nursery:
+            enricher = Enricher(db, settings, check, health)
+            nursery.start_soon(_stop_at_signal, health, nursery)
+            await nursery.start(_show_progress, db, settings, enricher)
+            await (enricher.run_until_idle() if once else enricher.run())
+            nursery.cancel_scope.cancel()
+        return enricher, await _count_due(db, settings), health.stopping.is_set()
 
-    decided, left, is_interrupted = run_with_database(settings, work)
-    counts = {verdict: decided[verdict] for verdict in ("valid", "invalid", "unknown")}
+    enricher, left, is_interrupted = run_with_database(settings, work)
+    counts = {verdict: enricher.decided[verdict] for verdict in ("valid", "invalid", "unknown")}
     if as_json:
-        print_json({**counts, "due": left})
+        print_json({**counts, "failed": enricher.failed, "due": left})
     else:
         click.echo(", ".join(f"{count} {verdict}" for verdict, count in counts.items()))
     if is_interrupted:
         click.echo(f"stopped; {left} rows are due", err=True)
         raise click.exceptions.Exit(EXIT_INTERRUPTED)
+    if enricher.failed:
+        raise MailroomError(f"{enricher.failed} rows failed; the log says why")
     if left:
         raise MailroomError(
-            f"{left} rows are still due: asking is of no use now, or others claimed them",
-            hint="see: enrich status",
+            f"{left} rows are still due: asking is of no use now", hint="see: enrich status"
         )
+
+
+async def _stop_at_signal(health: Health, nursery: trio.Nursery) -> None:
+    """Nothing new is begun; what is under way has a moment to come to its end."""
+    await wait_for_signal()
+    health.stopping.set()
+    nursery.cancel_scope.deadline = trio.current_time() + GRACE_SECONDS
 
 
 async def _count_due(db: Database, settings: Settings) -> int:

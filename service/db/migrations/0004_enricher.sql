@@ -6,6 +6,18 @@ CREATE INDEX job_advertisement_due ON job_advertisement
     (email_check_not_before, (left(lower(split_part(email, '@', -1)), 255)), id)
     WHERE email_verified IS NULL;
 
+CREATE FUNCTION forget_email_check() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+    NEW.email_verified = NULL;
+    NEW.email_check = NULL;
+    NEW.email_check_claimed_at = NULL;
+    NEW.email_check_not_before = '-infinity';
+    RETURN NEW;
+END $$;
+CREATE TRIGGER forget_email_check BEFORE UPDATE ON job_advertisement FOR EACH ROW
+    WHEN (OLD.email IS DISTINCT FROM NEW.email
+          AND OLD.email_verified IS NOT DISTINCT FROM NEW.email_verified)
+    EXECUTE FUNCTION forget_email_check();
+
 CREATE TABLE email_domain (
     domain      text PRIMARY KEY CHECK (domain <> ''),
     verdict     text CHECK (verdict IN ('valid', 'invalid', 'unknown')),
