@@ -6,8 +6,9 @@ MAILROOM_REQUIRE_SERVERS=1. All calls block.
 """
 
 from tests.servers.dovecot import Dovecot
+from tests.servers.idle_watch import IdleWatch
 from tests.servers.pgbouncer import PgBouncer
 from tests.servers.postgres import PostgresCluster
 from tests.servers.process import wait_until
 
-__all__ = ["Dovecot", "PgBouncer", "PostgresCluster", "wait_until"]
+__all__ = ["Dovecot", "IdleWatch", "PgBouncer", "PostgresCluster", "wait_until"]

@@ -5,15 +5,14 @@ import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 
 import psycopg
 from cryptography.fernet import Fernet
 
 from tests.scripted_http import Reply, ScriptedHttp
-from tests.servers import PgBouncer, wait_until
+from tests.servers import IdleWatch, PgBouncer, wait_until
 from tests.servers.service import Replica
 
 ROWS, DOMAINS = 4_000, 120
@@ -44,33 +43,6 @@ INSERT = """
            'user' || n || '@host' || mod(n, %(domains)s) || '.example.com' END
     FROM generate_series(1, %(rows)s) AS n ORDER BY random()
 """
-IDLE_SECONDS = """
-    SELECT coalesce(max(extract(epoch FROM clock_timestamp() - state_change)), 0)
-    FROM pg_stat_activity
-    WHERE datname = current_database() AND state LIKE 'idle in transaction%'
-"""
-
-
-@contextmanager
-def watching_idle_transactions(url: str) -> Iterator[list[float]]:
-    """How long the oldest idle transaction had been idle, at each look on every few ms."""
-    ages: list[float] = []
-    done = threading.Event()
-
-    def watch() -> None:
-        with psycopg.connect(url, autocommit=True) as conn:
-            while not done.wait(0.005):
-                row = conn.execute(IDLE_SECONDS).fetchone()
-                assert row is not None
-                ages.append(float(row[0]))
-
-    thread = threading.Thread(target=watch)
-    thread.start()
-    try:
-        yield ages
-    finally:
-        done.set()
-        thread.join()
 
 
 def count(url: str, where: str) -> int:
@@ -98,7 +70,7 @@ def test_every_row_is_decided_once_although_a_replica_dies_and_nothing_idles_in_
     with (
         ScriptedHttp(Reply.json({"verdict": "valid"}, before=answer_slowly)) as api,
         PgBouncer(database_url, server_connections=4) as bouncer,
-        watching_idle_transactions(database_url) as idle_seconds,
+        IdleWatch(database_url) as idle,
         ExitStack() as stack,
     ):
         stack.callback(api_goes_on.set)
@@ -126,8 +98,8 @@ def test_every_row_is_decided_once_although_a_replica_dies_and_nothing_idles_in_
     assert asked.keys() == {f"host{n}.example.com" for n in range(DOMAINS) if n % 10}
     # Those that the dead replica was asking about are asked once more.
     assert sum(asked.values()) - len(asked) <= 2 * CONCURRENCY
-    assert len(idle_seconds) > 500
-    assert max(idle_seconds) < MAX_IDLE_SECONDS
+    assert idle.looks > 200
+    assert idle.longest_seconds < MAX_IDLE_SECONDS
 
 
 def check_decisions(url: str) -> None:
