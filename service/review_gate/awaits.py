@@ -47,6 +47,7 @@ class Awaits:
 
     def awaited(self, expr: ast.expr, at: ast.expr | None = None) -> None:
         """`await expr`; a finding is placed `at` where it is not at `expr` itself."""
+        self._frame.module.step()
         match expr:
             case ast.IfExp(body=one, orelse=other):
                 self.awaited(one, at)
@@ -162,7 +163,7 @@ class Awaits:
         return is_new and self._frame.value_of(name.id) is not None
 
     def _variable(self, name: ast.Name, at: ast.expr | None) -> None:
-        """A coroutine or task, or the variable of a loop over them.
+        """A coroutine or task.
 
         A task that was started inside the transaction has been looked at there.
         """

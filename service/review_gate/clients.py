@@ -7,17 +7,19 @@ from service.review_gate.syntax import called_name, path_of, root_of, statements
 
 CLIENTS = words(
     """
-    aioboto3 aiobotocore aiohttp aioimaplib aiosmtplib anthropic asyncssh azure boto boto3 botocore
-    cohere django.core.mail dns fastapi_mail firebase_admin flask_mail ftplib google.cloud
-    google.genai googleapiclient googlemaps grpc gspread http.client httpcore httplib2 httpx
-    imaplib imapclient litellm mailchimp_transactional minio mistralai msgraph niquests openai
-    paramiko poplib postmarker pycurl resend requests requests_oauthlib sendgrid slack_sdk smtplib
-    stripe telegram telnetlib treq tweepy twilio urllib.request urllib3 websocket websockets
-    xmlrpc.client yagmail zeep
+    aio_pika aioboto3 aiobotocore aiohttp aioimaplib aiokafka aioredis aiosmtplib anthropic
+    asyncssh azure boto boto3 botocore cohere confluent_kafka django.core.mail dns elasticsearch
+    fastapi_mail firebase_admin flask_mail ftplib google.cloud google.genai googleapiclient
+    googlemaps grpc gspread http.client httpcore httplib2 httpx imaplib imapclient kafka litellm
+    mailchimp_transactional minio mistralai motor msgraph niquests openai opensearchpy paramiko
+    pika poplib postmarker pycurl pymongo redis resend requests requests_oauthlib sendgrid
+    slack_sdk smtplib stripe telegram telnetlib treq tweepy twilio urllib.request urllib3
+    websocket websockets xmlrpc.client yagmail zeep
     """
 )
 _NOT_CLIENTS = words(
-    "aiohttp.web grpc.StatusCode httpx.codes requests.exceptions urllib.request.url2pathname"
+    "aiohttp.web grpc.StatusCode httpx.codes redis.exceptions requests.exceptions "
+    "urllib.request.url2pathname"
 )
 
 _BLOCKING = words(
@@ -25,11 +27,11 @@ _BLOCKING = words(
     boto3.client boto3.resource django.core.mail.mail_admins django.core.mail.mail_managers
     django.core.mail.send_mail django.core.mail.send_mass_mail dns.query.https dns.query.tcp
     dns.query.tls dns.query.udp dns.resolver.query dns.resolver.resolve ftplib.FTP ftplib.FTP_TLS
-    imapclient.IMAPClient imaplib.IMAP4 imaplib.IMAP4_SSL os.popen os.system poplib.POP3
-    poplib.POP3_SSL smtplib.LMTP smtplib.SMTP smtplib.SMTP_SSL socket.create_connection
-    socket.getaddrinfo socket.gethostbyaddr socket.gethostbyname subprocess.call
-    subprocess.check_call subprocess.check_output subprocess.getoutput subprocess.run time.sleep
-    urllib.request.urlopen urllib.request.urlretrieve urllib3.request
+    imapclient.IMAPClient imaplib.IMAP4 imaplib.IMAP4_SSL os.popen os.system
+    pika.BlockingConnection poplib.POP3 poplib.POP3_SSL smtplib.LMTP smtplib.SMTP smtplib.SMTP_SSL
+    socket.create_connection socket.getaddrinfo socket.gethostbyaddr socket.gethostbyname
+    subprocess.call subprocess.check_call subprocess.check_output subprocess.getoutput
+    subprocess.run time.sleep urllib.request.urlopen urllib.request.urlretrieve urllib3.request
     """
 ) | {
     f"{client}.{verb}"
@@ -42,13 +44,18 @@ _BLOCKING_MODULES = words("openai resend stripe")
 _MAKES_CLIENT = tuple(
     words(
         """
-        Anthropic Client Connection FTP FTP_TLS IMAP4 IMAP4_SSL LMTP OpenAI POP3 POP3_SSL
-        PoolManager Resolver SMTP SMTP_SSL Session client resource session
+        Anthropic Client Connection Elasticsearch EmailMessage EmailMultiAlternatives FTP FTP_TLS
+        IMAP4 IMAP4_SSL LMTP OpenAI OpenSearch POP3 POP3_SSL PoolManager Redis Resolver SMTP
+        SMTP_SSL Session client from_url resource session
         """
     )
 )
+# … except for these,
+_WAITS_FOR_NOTHING = words("attach attach_alternative attach_file close")
 # … and here when what they give is awaited.
-_AWAITED_CLIENTS = words("aioboto3 aiobotocore aiohttp aiosmtplib dns.asyncresolver")
+_AWAITED_CLIENTS = words(
+    "aioboto3 aiobotocore aiohttp aioredis aiosmtplib dns.asyncresolver motor redis.asyncio"
+)
 
 
 def _is_in(name: str, modules: frozenset[str]) -> bool:
@@ -81,15 +88,16 @@ class Imports:
         root = root_of(path)
         return self._origins.get(root, root) + path[len(root) :]
 
-    def is_blocking(self, call: ast.Call, value_of: Callable[[str], ast.expr | None]) -> bool:
+    def is_blocking(self, call: ast.Call, maker_of: Callable[[str], ast.expr | None]) -> bool:
         """Whether it waits for the outside by itself, with nothing to await.
 
-        `value_of(name)`: what was assigned to a variable.
+        `maker_of(path)`: what was assigned to it, or a call of the class it is annotated with.
         """
         origin = self.origin(call.func)
-        if origin in _BLOCKING:
+        alias = maker_of(call.func.id) if isinstance(call.func, ast.Name) else None
+        if origin in _BLOCKING or (alias is not None and self.origin(alias) in _BLOCKING):
             return True
-        if not isinstance(call.func, ast.Attribute) or call.func.attr == "close":
+        if not isinstance(call.func, ast.Attribute) or call.func.attr in _WAITS_FOR_NOTHING:
             return False
         if _is_in(origin, _BLOCKING_MODULES) and origin.count(".") > 1:
             return call.func.attr.islower()
@@ -97,7 +105,7 @@ class Imports:
         while isinstance(owner, ast.Attribute):
             owner = owner.value
             path = path_of(owner)
-            value = value_of(path) if path else owner
+            value = maker_of(path) if path else owner
             if isinstance(value, ast.Call) and self._makes_client(value):
                 return True
         return False

@@ -1,70 +1,35 @@
 """One function as it is read: what it holds, its variables, and the way that led into it."""
 
 import ast
-from collections import deque
 from dataclasses import replace
-from typing import Literal
 
-from service.review_gate.clients import Imports
 from service.review_gate.findings import Finding, Step
 from service.review_gate.held import ENTERS, Held, Transaction
-from service.review_gate.scopes import Function, Scopes, bind_arguments
-from service.review_gate.sources import Source
+from service.review_gate.module import Module, Reading, Rule
+from service.review_gate.scopes import Function, bind_arguments
 from service.review_gate.syntax import called_name, lines_of, path_of, paths_of, root_of, shown
-from service.review_gate.transactions import Transactions
 from service.review_gate.variables import Variables
-
-Rule = Literal["foreign-await", "blocking-call"]
-
-
-class Module:
-    """What all functions of a file share; `waiting`: those to be read inside a transaction."""
-
-    def __init__(self, source: Source) -> None:
-        self.source = source
-        self.scopes = Scopes(source.tree)
-        self.imports = Imports(source.tree)
-        self.transactions = Transactions(self.scopes)
-        self.transaction_lines: set[int] = set()
-        self.findings: dict[tuple[int, int, int, Rule], Finding] = {}
-        self.waiting: deque[Frame] = deque()
-        self._started: set[tuple[Function, Held, bool]] = set()
-
-    def start(self, frame: "Frame") -> None:
-        """Have a function read, once for each transaction and each way to hold its connection."""
-        if frame.function is not None:
-            key = (frame.function, frame.held, frame.is_awaited)
-            if key in self._started:
-                return
-            self._started.add(key)
-        self.waiting.append(frame)
 
 
 class Frame:
-    """`is_awaited`: what it returns, it being no coroutine itself, is awaited by its caller."""
+    """What is known of a function at the statement that is read: it changes from one to the next.
 
-    def __init__(
-        self,
-        module: Module,
-        function: Function | None,
-        held: Held,
-        *,
-        way: tuple[Step, ...] = (),
-        lines: frozenset[int] = frozenset(),
-        is_awaited: bool = False,
-    ) -> None:
+    `is_awaited`: what it returns, it being no coroutine itself, is awaited by its caller.
+    """
+
+    def __init__(self, module: Module, reading: Reading) -> None:
         self.module = module
-        self.function = function
-        self.held = held
+        self.function = reading.function
+        self.held = reading.held
         self.variables = Variables()
-        self.is_awaited = is_awaited
+        self.is_awaited = reading.is_awaited
         self.statement: ast.stmt | None = None
-        self._way = way
-        self._lines = lines
+        self._way = reading.way
+        self._lines = reading.lines
 
     def value_of(self, path: str) -> ast.expr | None:
         """What is behind a variable, a global or an attribute of `self`, None if not known."""
-        if (value := self.variables.value_of(path)) is not None:
+        if (value := self.variables.assigned.get(path)) is not None:
             return value
         root = root_of(path)
         if root == "self":
@@ -72,6 +37,16 @@ class Frame:
         if self.function is not None and root in self.function.names:
             return None
         return self.module.scopes.module_values.get(path)
+
+    def maker_of(self, path: str) -> ast.expr | None:
+        """What is behind `path`, or a call of the class that it is annotated with."""
+        value = self.value_of(path)
+        annotation = self.module.scopes.annotation_of(path, self.function)
+        if annotation is None or isinstance(value, ast.Call):
+            return value
+        while isinstance(annotation, ast.BinOp):  # httpx.Client | None
+            annotation = annotation.left
+        return ast.Call(func=annotation, args=[], keywords=[])
 
     def opened_by(self, expr: ast.expr) -> frozenset[str] | None:
         """The paths of the connection if a `with expr` opens a transaction, None if not."""
@@ -86,6 +61,14 @@ class Frame:
         """The functions of this module that `callee` means; abstract ones are not known."""
         found = self.module.scopes.called(callee, self.function)
         return [one for one in found if not one.is_stub]
+
+    def methods_of_object(self, callee: ast.expr) -> list[Function]:
+        """Those that `callee` means if it belongs to an object of a class of this module."""
+        path = path_of(callee.value) if isinstance(callee, ast.Attribute) else None
+        made = self.maker_of(path) if path else None
+        if not (isinstance(callee, ast.Attribute) and isinstance(made, ast.Call)):
+            return []
+        return self.module.scopes.methods(path_of(made.func), callee.attr)
 
     def open(
         self,
@@ -116,10 +99,10 @@ class Frame:
 
     def follow(self, function: Function, call: ast.Call, *, is_awaited: bool = False) -> None:
         """Have the body of `function` read as a part of this transaction."""
+        self.module.step()
         step = Step(function.node.name, call.lineno)
         self.module.start(
-            Frame(
-                self.module,
+            Reading(
                 function,
                 self._held_in(function, call),
                 way=(*self._way, step),
@@ -136,13 +119,15 @@ class Frame:
         for name, value in bind_arguments(function, call):
             if self.held.hands(value):
                 connections.add(name)
-            elif path_of(value) and self.held.belongs(value):
+            passed = path_of(value)
+            if passed is None:
+                continue
+            if self.held.belongs(value) and name not in connections:
                 results.add(name)
-            passed = f"{path_of(value)}."
             connections |= {
-                f"{name}.{path.removeprefix(passed)}"
+                f"{name}.{path.removeprefix(f'{passed}.')}"
                 for path in self.held.connections
-                if path.startswith(passed)
+                if path.startswith(f"{passed}.")
             }
         return Held(self.held.transaction, frozenset(connections), frozenset(results))
 
@@ -194,10 +179,10 @@ class Frame:
             self.held = replace(self.held, connections=self.held.connections | paths_of(target))
         self.variables.assign(target, value)
 
-    def loop(self, target: ast.AST, iterable: ast.expr) -> None:
-        """`for target in iterable`."""
+    def loop(self, target: ast.AST) -> None:
+        """`for target in …`: a row, say, and not the connection."""
         self.held = self.held.bind(target, None)
-        self.variables.loop(target, iterable)
+        self.variables.forget(target)
 
     def enter(self, target: ast.AST | None, entered: ast.expr) -> None:
         """`with entered as target`."""

@@ -7,8 +7,9 @@ from contextlib import contextmanager
 
 from service.review_gate.comments import apply_comments
 from service.review_gate.findings import Finding
-from service.review_gate.frame import Frame, Module
+from service.review_gate.frame import Frame
 from service.review_gate.held import Held
+from service.review_gate.module import Module, Reading, TooTangledError
 from service.review_gate.sources import Source, read_source, unreadable
 from service.review_gate.walk import Walk
 
@@ -28,6 +29,8 @@ def check_file(path: str) -> list[Finding]:
             found = [*_check(source)]
     except RecursionError:
         found = [unreadable(path, "nested too deeply")]
+    except TooTangledError:
+        found = [unreadable(path, "too tangled to follow")]
     found = [*apply_comments(found, source.comments, path)]
     return sorted(found, key=lambda one: (one.line, one.column, one.transaction_line or 0))
 
@@ -36,11 +39,11 @@ def _check(source: Source) -> Iterator[Finding]:
     if not _MAY_OPEN.search(source.data):
         return
     module = Module(source)
-    module.start(Frame(module, None, Held()))
+    module.start(Reading(None, Held()))
     for function in module.scopes.functions:
-        module.start(Frame(module, function, Held()))
+        module.start(Reading(function, Held()))
     while module.waiting:
-        Walk(module.waiting.popleft()).run()
+        Walk(Frame(module, module.waiting.popleft())).run()
     yield from module.findings.values()
     yield from _review(module)
 

@@ -18,6 +18,8 @@ _GIVES_CONNECTION = words(
     "acquire begin begin_nested connect connection cursor execution_options get_raw_connection "
     "transaction"
 )
+# A Database of the library `databases` runs these on the connection that its task has.
+_OF_DATABASES = words("execute execute_many fetch_all fetch_one fetch_val iterate")
 ENTERS = frozenset({"enter_async_context", "enter_context"})
 
 
@@ -106,8 +108,8 @@ class Held:
         held = self
         for name, value in assigned.items():
             held = held._add(frozenset([name]), held._kind(value))
-            if name in self.connections and (alias := path_of(value)):
-                held = replace(held, connections=held.connections | {alias})
+            if name in self.connections:
+                held = replace(held, connections=held.connections | _same_connection(value))
         return held
 
     def _add(self, names: frozenset[str], kind: str | None) -> "Held":
@@ -137,6 +139,15 @@ class Held:
         if _is_under(path, self.connections):
             return "connection"
         return "result" if _is_under(path, self.results) else None
+
+
+def _same_connection(value: ast.expr) -> frozenset[str]:
+    """What else means the connection that is `value`."""
+    match value:
+        case ast.Call(func=ast.Attribute(value=database, attr="connection")):
+            path = path_of(database)
+            return frozenset(f"{path}.{name}" for name in _OF_DATABASES if path)
+    return paths_of(value)
 
 
 def _is_under(path: str, names: frozenset[str]) -> bool:

@@ -1,7 +1,7 @@
 """The functions of one module, and which of them a call leads to.
 
 Found are functions by their name, methods by `self`, `cls`, `super()` or the name of their class.
-Methods of other objects are not: what an object is, is not known.
+What other objects are, only annotations say; that is asked for calls that may block.
 """
 
 import ast
@@ -47,6 +47,12 @@ class Function:
         return frozenset(own)
 
     @cached_property
+    def annotations(self) -> dict[str, ast.expr]:
+        """What its parameters are annotated with."""
+        arguments = [one for one in ast.walk(self.node.args) if isinstance(one, ast.arg)]
+        return {one.arg: one.annotation for one in arguments if one.annotation is not None}
+
+    @cached_property
     def is_stub(self) -> bool:
         """Whether the real one is elsewhere: an abstract method, a protocol's, an overload."""
         return all(
@@ -66,7 +72,15 @@ class Function:
 class _Class:
     bases: list[str]
     fields: dict[str, ast.expr]
+    annotations: dict[str, ast.expr]
     methods: dict[str, list[Function]] = field(default_factory=dict)
+
+    def learn(self, method: Function) -> None:
+        """What it assigns, and the annotations of parameters that become attributes."""
+        for path, value in _assigned_in(method.node):
+            self.fields[path] = value
+            if isinstance(value, ast.Name) and value.id in method.annotations:
+                self.annotations[path] = method.annotations[value.id]
 
 
 class Scopes:
@@ -84,14 +98,14 @@ class Scopes:
             if isinstance(node, ast.ClassDef):
                 bases = [one.id for one in node.bases if isinstance(one, ast.Name)]
                 fields = {f"self.{path}": value for path, value in _assigned_in(node)}
-                self._classes[node.name] = _Class(bases, fields)
+                self._classes[node.name] = _Class(bases, fields, dict(_annotated_in(node)))
                 self._collect(node, node.name, outer)
             elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 function = Function(node, class_name, outer)
                 self.functions.append(function)
                 self._home(class_name, outer).setdefault(node.name, []).append(function)
                 if class_name is not None:
-                    self._classes[class_name].fields.update(_assigned_in(node))
+                    self._classes[class_name].learn(function)
                 self._collect(node, None, function)
 
     def _home(self, class_name: str | None, outer: Function | None) -> dict[str, list[Function]]:
@@ -131,6 +145,13 @@ class Scopes:
         found = self._classes.get(_class_of(method) or "")
         return found.fields if found else {}
 
+    def annotation_of(self, path: str, within: Function | None) -> ast.expr | None:
+        """The class that a parameter of `within`, or an attribute of its `self`, is said to be."""
+        if within is not None and path in within.annotations:
+            return within.annotations[path]
+        found = self._classes.get(_class_of(within) or "")
+        return found.annotations.get(path) if found else None
+
     def _by_name(self, name: str, within: Function | None) -> list[Function]:
         while within is not None:
             if name in within.inner:
@@ -148,6 +169,12 @@ def _assigned_in(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
             for target in targets:
                 if path := path_of(target):
                     yield path, one.value
+
+
+def _annotated_in(node: ast.ClassDef) -> Iterator[tuple[str, ast.expr]]:
+    for one in node.body:
+        if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name):
+            yield f"self.{one.target.id}", one.annotation
 
 
 def _class_of(function: Function | None) -> str | None:

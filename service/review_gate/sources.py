@@ -7,12 +7,13 @@ import sys
 import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from service.review_gate.comments import Comment, read_comments
 from service.review_gate.findings import Finding
 
-MAX_BYTES = 5_000_000
+MAX_BYTES = 2_000_000
 SKIPPED_FOLDERS = frozenset({"__pycache__", "build", "node_modules", "site-packages", "venv"})
 
 
@@ -27,8 +28,12 @@ class Source:
 
     def column(self, node: ast.expr | ast.stmt) -> int:
         """The column in characters, from 1; the syntax tree counts bytes of UTF-8."""
-        line = self.data.splitlines()[node.lineno - 1]
+        line = self._lines[node.lineno - 1]
         return len(line[: node.col_offset].decode("utf-8", "replace")) + 1
+
+    @cached_property
+    def _lines(self) -> list[bytes]:
+        return self.data.splitlines()
 
 
 def unreadable(path: str, why: str, line: int = 1) -> Finding:

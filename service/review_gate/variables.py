@@ -10,7 +10,6 @@ class Variables:
 
     def __init__(self) -> None:
         self.assigned: dict[str, ast.expr] = {}
-        self._looped_over: dict[str, ast.expr] = {}
 
     def assign(self, target: ast.AST, value: ast.expr) -> None:
         """`target = value`, or `with value as target`."""
@@ -22,24 +21,7 @@ class Variables:
         if not isinstance(target, ast.Tuple | ast.List):
             self.assigned.update(dict.fromkeys(paths_of(target), value))
 
-    def loop(self, target: ast.AST, iterable: ast.expr) -> None:
-        """`for target in iterable`."""
-        self.forget(target)
-        self._looped_over.update(dict.fromkeys(paths_of(target), iterable))
-
-    def append(self, path: str, value: ast.expr) -> None:
-        """`path.append(value)`."""
-        earlier = self.assigned.get(path)
-        if earlier is None or isinstance(earlier, ast.List):
-            elements = [*earlier.elts, value] if earlier else [value]
-            self.assigned[path] = ast.List(elts=elements, ctx=ast.Load())
-
     def forget(self, target: ast.AST) -> None:
         """Bound to something unknown."""
         for path in paths_of(target):
             self.assigned.pop(path, None)
-            self._looped_over.pop(path, None)
-
-    def value_of(self, path: str) -> ast.expr | None:
-        """What is behind `path`; for a loop's variable, what is looped over."""
-        return self.assigned.get(path) or self._looped_over.get(path)

@@ -113,7 +113,7 @@ class Walk(ast.NodeVisitor):
         self._frame.assign(node.target, node.value)
 
     def visit_For(self, node: ast.For) -> None:
-        """What it yields is a row, say, and not the connection."""
+        """What it yields is bound anew each time."""
         self._iterate(node.iter, node.target, is_async=False)
         self._visit_all([*node.body, *node.orelse])
 
@@ -127,7 +127,7 @@ class Walk(ast.NodeVisitor):
             self._await(iterable)
         else:
             self.visit(iterable)
-        self._frame.loop(target, iterable)
+        self._frame.loop(target)
 
     def _await(self, expr: ast.expr) -> None:
         if self._is_inside:
@@ -183,23 +183,23 @@ class Walk(ast.NodeVisitor):
         if called_name(node) in ENTERS and node.args:
             is_async = called_name(node) == "enter_async_context"
             self._enter(node.args[0], None, lines_of(node), is_async=is_async, stack=owner)
-        elif called_name(node) in ("append", "add") and owner and len(node.args) == 1:
-            self._frame.variables.append(owner, node.args[0])
+        elif called_name(node) == "append" and isinstance(node.func, ast.Attribute):
+            self._frame.variables.forget(node.func.value)  # it is more than it was
         if self._is_inside:
             self._call_inside(node)
 
     def _call_inside(self, node: ast.Call) -> None:
         frame = self._frame
         is_started = self._awaits.started(node)
-        callees = frame.callees(node.func)
-        if called_name(node) == "run_sync" and frame.held.belongs(node) and node.args:
-            callees = frame.callees(node.args[0])
-            node = ast.copy_location(
-                ast.Call(func=node.args[0], args=node.args[1:], keywords=[]), node
-            )
-        for function in callees:
+        is_run_sync = called_name(node) == "run_sync" and frame.held.belongs(node)
+        if (is_run_sync or called_name(node) == "map") and node.args:
+            if isinstance(node.args[0], ast.Lambda):
+                self.visit(node.args[0].body)
+            made = ast.Call(func=node.args[0], args=node.args[1:], keywords=[])
+            node = ast.copy_location(made, node)
+        for function in frame.callees(node.func) or frame.methods_of_object(node.func):
             if not function.is_async:
                 frame.follow(function, node)
         is_awaited = node is self._awaited or is_started
-        if not is_awaited and frame.module.imports.is_blocking(node, frame.value_of):
+        if not is_awaited and frame.module.imports.is_blocking(node, frame.maker_of):
             frame.report("blocking-call", node, f"`{shown(node)}` blocks")

@@ -261,6 +261,30 @@ LOUD_FLOWS = {
             async with engine.begin() as conn:
                 await conn.run_sync(load, "https://example.com")
         """,
+    "run_sync of a lambda": """
+        import httpx  #! review
+
+        async def f(engine):
+            async with engine.begin() as conn:
+                await conn.run_sync(lambda c: httpx.get("https://example.com"))  #! error
+        """,
+    "methods of an object of this module": """
+        import requests  #! review
+
+        class Api:
+            def check(self, email):
+                return requests.get(email)  #! error
+
+        class Job:
+            def __init__(self, api: Api):
+                self.api = api
+
+            def run(self, session):
+                other = Api()
+                with session.begin():
+                    self.api.check("a@example.com")
+                    other.check("b@example.com")
+        """,
     "the name is bound anew": """
         async def f(db):
             async with db.transaction() as conn:

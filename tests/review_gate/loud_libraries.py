@@ -56,6 +56,12 @@ LOUD_LIBRARIES = {
                 async with conn.transaction():
                     await pool.execute("SELECT 1")  #! error
         """,
+    "psycopg, a second connection of the pool": """
+        async def f(pool):
+            async with pool.connection() as conn, conn.transaction():
+                async with pool.connection() as other:  #! error
+                    await conn.execute("SELECT 1")
+        """,
     "asyncpg, the transaction in a variable": """
         async def f(conn, bus):
             tx = conn.transaction(isolation="serializable")
@@ -85,13 +91,6 @@ LOUD_LIBRARIES = {
             async with database.transaction():
                 await database.execute("SELECT 1")
                 await cache.set("k", 1)  #! error
-        """,
-    "gel's retry loop": """
-        async def f(client, mailer):
-            async for tx in client.transaction():
-                async with tx:
-                    await tx.execute("insert User")
-                    await mailer.send()  #! error
         """,
     "Django, with": """
         import requests
@@ -171,6 +170,55 @@ LOUD_LIBRARIES = {
                     self.queue.Queue("q").send_message()
                     stripe.Charge.create(amount=1)  #! error
         """.replace('Queue("q").send_message()', 'Queue("q").send_message()  #! error'),
+    "Django's mails": """
+        from django.core.mail import EmailMessage  #! review
+
+        def order(request):
+            with transaction.atomic():
+                EmailMessage("subject", "text").send()  #! error
+                mail = EmailMessage("subject", "text")
+                mail.attach("a.txt", b"text")
+                mail.send()  #! error
+        """,
+    "queues and stores": """
+        import pika  #! review
+        import redis
+        from elasticsearch import Elasticsearch
+
+        index = Elasticsearch("https://example.com")
+
+        def f(session):
+            with session.begin():
+                redis.Redis().publish("channel", "text")  #! error
+                channel = pika.BlockingConnection().channel()  #! error
+                index.index(index="i", document={})  #! error
+        """,
+    "an alias of a blocking function": """
+        import requests  #! review
+
+        fetch = requests.get
+
+        def f(conn):
+            with conn.transaction():
+                fetch("https://example.com")  #! error
+                pages = list(map(requests.get, urls))  #! error
+        """,
+    "what annotations say": """
+        import httpx  #! review
+        import requests
+
+        class Job:
+            api: requests.Session | None = None
+
+            def __init__(self, client: httpx.Client):
+                self.client = client
+
+            def run(self, session, http: requests.Session):
+                with session.begin():
+                    http.post("https://example.com")  #! error
+                    self.client.post("https://example.com")  #! error
+                    self.api.post("https://example.com")  #! error
+        """,
     "blocking inside async": """
         import time
 

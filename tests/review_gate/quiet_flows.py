@@ -200,6 +200,26 @@ QUIET_FLOWS = {
                 get("x")
             time.sleep(1)
         """,
+    "objects and aliases that do not block": """
+        class Reader:
+            def read(self, row):
+                return row.id
+
+        class Job:
+            def __init__(self, reader: Reader, session: Session):
+                self.reader = reader
+                self.session = session
+
+            def run(self, convert=str):
+                with self.session.begin():
+                    rows = list(map(convert, self.session.execute("SELECT 1")))
+                    ids = [self.reader.read(row) for row in rows]
+        """,
+    "run_sync of a lambda that uses the connection": """
+        async def f(engine):
+            async with engine.begin() as conn:
+                await conn.run_sync(lambda c: inspect(c).get_columns("t"))
+        """,
     "a server's answers": """
         from aiohttp import web
 

@@ -136,6 +136,14 @@ QUIET_LIBRARIES = {
                 async with connection.transaction():
                     await connection.execute("SELECT 1")
         """,
+    "databases, beside its connection": """
+        async def f(database):
+            async with database.connection() as connection:
+                async with connection.transaction():
+                    await database.execute("SELECT 1")
+                    async for row in database.iterate("SELECT 2"):
+                        await connection.execute("SELECT 3")
+        """,
     "gel": """
         async def f(client):
             async for tx in client.transaction():

@@ -27,6 +27,8 @@ async def f(db):
         "import azure.storage.blob as blobs",
         "from botocore.exceptions import ClientError",
         "import dns.asyncresolver",
+        "from redis.asyncio import Redis",
+        "from motor.motor_asyncio import AsyncIOMotorClient",
         "def lazy():\n    import boto3",
         "try:\n    from imapclient import IMAPClient\nexcept ImportError:\n    pass",
     ],
@@ -45,6 +47,7 @@ def test_a_client_and_a_transaction(imported: str, tmp_path: Path) -> None:
         "import google.protobuf",
         "from . import httpx",
         "from .requests import get",
+        "from redis.exceptions import RedisError",
         "import httpx_settings",
     ],
 )

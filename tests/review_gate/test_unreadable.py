@@ -1,6 +1,7 @@
 """Files that cannot be read or parsed: each is an error of its own, the others are checked."""
 
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from service.review_gate.findings import Finding
 from service.review_gate.gate import check_file
 from service.review_gate.sources import MAX_BYTES, find_files
 
+TANGLED_MAX_SECONDS = 20  # a tenth is enough; without a bound some would take years
 BLOCK = b"with db.begin():\n    pass\n"
 
 
@@ -50,6 +52,30 @@ def test_content_that_is_fine(content: bytes, tmp_path: Path) -> None:
     path = tmp_path / "file.py"
     path.write_bytes(content)
     assert check_file(str(path)) == []
+
+
+@pytest.mark.parametrize(
+    "step",
+    ["v{n} = v{m} if q else v{m}", "v{n} = [*v{m}, *v{m}]", "v{n} = asyncio.gather(v{m}, v{m})"],
+)
+def test_variables_that_lead_to_each_other_in_many_ways(step: str, tmp_path: Path) -> None:
+    steps = [step.format(n=n, m=n - 1) for n in range(1, 60)]
+    lines = ["async def f(conn, v0):", *steps, "async with conn.transaction():", " await v59"]
+    assert _seconds_to_check(tmp_path, "\n    ".join(lines)) < TANGLED_MAX_SECONDS
+
+
+def test_functions_that_lead_to_each_other_in_many_ways(tmp_path: Path) -> None:
+    one = "async def f(c):\n    async with c.begin(): await g(c)\nasync def g(c): await f(c)\n"
+    assert _seconds_to_check(tmp_path, one * 800) < TANGLED_MAX_SECONDS
+
+
+def _seconds_to_check(tmp_path: Path, code: str) -> float:
+    path = tmp_path / "file.py"
+    path.write_text(code, "utf-8")
+    started = time.monotonic()
+    (found,) = check_file(str(path))
+    assert found.message == "cannot be read: too tangled to follow"
+    return time.monotonic() - started
 
 
 def test_other_kinds_of_files(tmp_path: Path) -> None:
