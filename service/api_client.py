@@ -10,6 +10,7 @@ import logging
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Literal
 
 import httpx
@@ -114,6 +115,7 @@ async def open_client(
         logging.getLogger(name).setLevel(logging.WARNING)
     async with httpx.AsyncClient(
         base_url=url,
+        cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),  # none are kept
         headers={
             **headers,
             "Accept-Encoding": "identity",  # a few bytes must not unpack into any number

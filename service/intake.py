@@ -15,8 +15,9 @@ from typing import Literal
 import trio
 
 from service import metrics
+from service.db.driver_errors import REJECTED_ERRORS
 from service.db.mailboxes import Claim, move_cursor
-from service.db.pool import REJECTED_ERRORS, Database
+from service.db.pool import Database
 from service.db.quarantine import insert_quarantined, list_retryable, resolve_message
 from service.db.requests import find_fingerprints, is_stored, store_requests
 from service.errors import ConnectionLost, FetchRefused

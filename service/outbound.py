@@ -79,6 +79,7 @@ def holding_connection(place: str) -> Iterator[None]:
         mark.is_held = False  # not a reset: the block may end in another context
 
 
+# The default is bound now: at the interpreter's end, when the hook still asks, modules are empty.
 def _find_held(newest: ContextVar[_Mark | None] = _newest_mark) -> _Mark | None:
     mark = newest.get()
     while mark is not None and not mark.is_held:
@@ -102,7 +103,7 @@ def refuse_inside_transaction(call: str) -> None:
 @cache  # a hook stays for as long as the process
 def guard_libraries() -> None:
     """From now on outbound calls of any library are refused like those of our clients."""
-    # Bound here, as the mark is above: at the interpreter's end modules are emptied first.
+    # Bound here for the same reason.
     events, find_held = _OUTBOUND_EVENTS, _find_held
 
     def refuse(event: str, args: tuple[Any, ...]) -> None:

@@ -10,8 +10,9 @@ from dataclasses import replace
 from itertools import accumulate
 
 from service.db.attachments import Outcome, lock_requests, write_outcomes
+from service.db.driver_errors import REJECTED_ERRORS
 from service.db.outbox import announce_completed
-from service.db.pool import REJECTED_ERRORS, Database
+from service.db.pool import Database
 from service.errors import DatabaseBusy, DatabaseUnreachable
 from service.gathering import Gathering, Piece
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import dns.asyncresolver
 import dns.exception
 import dns.flags
+import dns.message
 import dns.name
 import dns.nameserver
 import dns.rdata
@@ -78,13 +79,15 @@ class DnsCheck:
     ) -> AddressVerdict:
         try:
             return await _decide(resolver, name)
-        except dns.resolver.NXDOMAIN:
+        except dns.resolver.NXDOMAIN as error:
+            responses = error.responses()  # type: ignore[no-untyped-call]
+            if not all(map(_is_of_use, responses.values())):
+                return _not_recursive()
             return AddressVerdict("invalid", "no_such_domain", "the domain does not exist")
         except dns.resolver.LifetimeTimeout:
             return self._too_slow()
         except _NotRecursive:
-            said = "the DNS server knows its own domains only (look at ENRICH_DNS_SERVERS)"
-            return AddressVerdict("unknown", "dns_failure", said)
+            return _not_recursive()
         except dns.exception.DNSException as error:
             return AddressVerdict(
                 "unknown", "dns_failure", quote(str(error) or type(error).__name__)
@@ -141,11 +144,21 @@ def _decide_mx(records: Sequence[MX]) -> AddressVerdict:
     return AddressVerdict("valid", "mx", said, {"mx": hosts[:MAX_RECORDS]})
 
 
+def _not_recursive() -> AddressVerdict:
+    said = "the DNS server knows its own domains only (look at ENRICH_DNS_SERVERS)"
+    return AddressVerdict("unknown", "dns_failure", said)
+
+
+def _is_of_use(response: dns.message.Message) -> bool:
+    """Whether the server asks others, or is the one who knows: then what it lacks is lacking."""
+    return bool(response.flags & (dns.flags.RA | dns.flags.AA))
+
+
 async def _resolve(
     resolver: dns.asyncresolver.Resolver, name: dns.name.Name, kind: dns.rdatatype.RdataType
 ) -> Sequence[dns.rdata.Rdata]:
     """The records of that kind, aliases followed; an answer without any has to be of use too."""
     answer = await resolver.resolve(name, kind, raise_on_no_answer=False)
-    if answer.rrset is None and not answer.response.flags & (dns.flags.RA | dns.flags.AA):
+    if answer.rrset is None and not _is_of_use(answer.response):
         raise _NotRecursive
     return list(answer.rrset or ())

@@ -5,7 +5,7 @@ import json
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
@@ -147,5 +147,6 @@ def _cell(value: object) -> str:
     if value is None:
         return ""
     if isinstance(value, datetime):
-        return value.astimezone().strftime("%Y-%m-%d %H:%M:%S")
+        with suppress(OverflowError):  # PostgreSQL's infinity
+            return value.astimezone().strftime("%Y-%m-%d %H:%M:%S")
     return printable(str(value))

@@ -17,7 +17,8 @@ from service.cli.common import (
 )
 from service.db import mailboxes
 from service.db import quarantine as rows
-from service.db.pool import REJECTED_ERRORS, Database
+from service.db.driver_errors import REJECTED_ERRORS
+from service.db.pool import Database
 from service.db.requests import store_requests
 from service.errors import ClaimLost, MailError, MailroomError
 from service.loops.poller import MailboxPoller

@@ -34,17 +34,18 @@ class _Transaction:
 class OpenTransactions:
     """Those of one pool, under one timer: a timer each is a tenth of a short one's whole cost."""
 
-    def __init__(self) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
         self._open: dict[_Transaction, None] = {}  # the oldest first
         self._is_watched = False
 
     @contextmanager
-    def measure(self, place: Place, loop: asyncio.AbstractEventLoop) -> Iterator[None]:
+    def measure(self, place: Place) -> Iterator[None]:
         """Around a transaction of this task, begun at `place`."""
         one = _Transaction(place, trio.lowlevel.current_task(), time.perf_counter())
         self._open[one] = None
         if not self._is_watched:
-            self._watch(loop)
+            self._watch()
         try:
             yield
         finally:
@@ -54,7 +55,7 @@ class OpenTransactions:
             if seconds > LONG_SECONDS:
                 log.warning("the transaction %s took %.1f s", _describe(place), seconds)
 
-    def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _watch(self) -> None:
         """Report those that are long, and come back when the next one is."""
         now = time.perf_counter()
         self._is_watched = False
@@ -63,7 +64,7 @@ class OpenTransactions:
                 continue
             left_seconds = one.began + LONG_SECONDS - now
             if left_seconds > 0:
-                loop.call_later(left_seconds, self._watch, loop)
+                self._loop.call_later(left_seconds, self._watch)
                 self._is_watched = True
                 return
             one.is_reported = True

@@ -11,7 +11,8 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
-from service.db.pool import Connection, UniqueViolationError, storable_text
+from service.db.driver_errors import UniqueViolationError
+from service.db.pool import Connection, storable_text
 from service.errors import ClaimLost, MailroomError
 from service.model import Cursor, ImapConnection
 

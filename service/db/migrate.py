@@ -8,11 +8,11 @@ replicas start at once: an advisory lock of the transaction lets one through at 
 from importlib.resources import files
 from pathlib import Path
 
+from service.db.driver_errors import DuplicateTableError
 from service.db.pool import (
     IDLE_IN_TRANSACTION_TIMEOUT,
     LOCK_TIMEOUT,
     Connection,
-    DuplicateTableError,
     open_connection,
 )
 from service.errors import SchemaError

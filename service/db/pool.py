@@ -1,21 +1,19 @@
 """The database connection pool and its rule: nothing but the database is awaited while a
 connection is held.
 
-With `notifications.py` the only importer of triopg, trio-asyncio and asyncpg. A database that is or
-goes away comes out as `DatabaseUnreachable`, values that it will not have as one of
+With its neighbours in this folder the only importer of triopg, trio-asyncio and asyncpg. A database
+that is or goes away comes out as `DatabaseUnreachable`, values that it will not have as one of
 `REJECTED_ERRORS`.
 """
 
 import asyncio
 import inspect
 import logging
-import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import (
     AbstractAsyncContextManager,
     AsyncExitStack,
     asynccontextmanager,
-    contextmanager,
     suppress,
 )
 from typing import Any, Protocol, TypeVar
@@ -25,8 +23,10 @@ import trio
 import trio_asyncio
 import triopg
 
+from service.db.driver_errors import UNREACHABLE_ERRORS, as_unreachable, as_wrong_url
+from service.db.event_loop import open_loop
 from service.db.long_transactions import OpenTransactions
-from service.errors import DatabaseBusy, DatabaseUnreachable, SchemaError, SettingsError
+from service.errors import DatabaseUnreachable
 from service.outbound import (
     Place,
     as_database_itself,
@@ -40,50 +40,14 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-UniqueViolationError = asyncpg.UniqueViolationError
-DuplicateTableError = asyncpg.DuplicateTableError
-# Not reachable now, or gone in the middle: the same statement may work in a moment.
-_UNREACHABLE_ERRORS = (
-    asyncpg.PostgresConnectionError,
-    asyncpg.CannotConnectNowError,
-    asyncpg.AdminShutdownError,
-    asyncpg.CrashShutdownError,
-    asyncpg.TooManyConnectionsError,
-    asyncpg.IdleInTransactionSessionTimeoutError,
-    asyncpg.InvalidAuthorizationSpecificationError,
-    asyncpg.InvalidCatalogNameError,
-    asyncpg.ReadOnlySQLTransactionError,  # a standby, until it is promoted
-    asyncpg.ProtocolViolationError,  # what PgBouncer answers while its server is away
-    asyncpg.InterfaceError,
-    asyncpg.InternalClientError,
-    OSError,
-    TimeoutError,
-)
-# It is there, and may do in a moment what it cannot do now.
-_BUSY_ERRORS = (
-    asyncpg.LockNotAvailableError,
-    asyncpg.TransactionRollbackError,  # a deadlock
-    asyncpg.QueryCanceledError,
-    asyncpg.InsufficientResourcesError,  # of disk or memory
-)
-# The database will not have these values, however often they are sent.
-REJECTED_ERRORS = (
-    asyncpg.DataError,
-    asyncpg.IntegrityConstraintViolationError,
-    asyncpg.ProgramLimitExceededError,
-    ValueError,
-    OverflowError,
-)
-
 MAX_CONNECTIONS = 10
 CONNECT_TIMEOUT_SECONDS = 5
 COMMAND_TIMEOUT_SECONDS = 30
 END_TIMEOUT_SECONDS = 3
-CALLBACKS_IN_A_ROW = 100
 RETRY_SECONDS = 1
 LOCK_TIMEOUT = "3s"
-IDLE_IN_TRANSACTION_SECONDS = 5
-IDLE_IN_TRANSACTION_TIMEOUT = f"{IDLE_IN_TRANSACTION_SECONDS}s"
+IDLE_IN_TRANSACTION_TIMEOUT = "5s"
+_SHOW_IDLE_TIMEOUT = "SHOW idle_in_transaction_session_timeout"
 _OWN_FILES = (__file__, inspect.getfile(asynccontextmanager))
 
 
@@ -111,12 +75,8 @@ class _Connection:
 
     def __init__(self, conn: Any) -> None:
         self._conn = conn
-        self._is_closed: Callable[[], bool] = conn.is_closed
-        self._asked_at = time.monotonic()
 
     def __getattr__(self, name: str) -> Any:
-        if not self._is_closed():
-            self._asked_at = time.monotonic()
         return getattr(self._conn, name)
 
     @asynccontextmanager
@@ -125,14 +85,13 @@ class _Connection:
             async with _ending_in_time(self._conn.transaction(), lambda _: _cut(self._conn)):
                 yield
         except asyncpg.InterfaceError as error:
-            # The reason that PostgreSQL gives between two statements is lost in asyncpg.
-            idle_seconds = time.monotonic() - self._asked_at
-            if self._is_closed() and idle_seconds >= IDLE_IN_TRANSACTION_SECONDS:
-                raise DatabaseUnreachable(
-                    f"PostgreSQL has ended the transaction: it was idle for {idle_seconds:.1f} s, "
-                    f"and {IDLE_IN_TRANSACTION_SECONDS} s is the limit"
-                ) from error
-            raise
+            if not self._conn.is_closed():
+                raise
+            # What PostgreSQL said between two statements is lost in asyncpg.
+            raise DatabaseUnreachable(
+                "PostgreSQL cannot be reached: the connection ended in the middle of the "
+                f"transaction; it ends one that is idle for {IDLE_IN_TRANSACTION_TIMEOUT}"
+            ) from error
 
 
 @asynccontextmanager
@@ -167,7 +126,7 @@ class Database:
         self.url = url
         self.is_proxied = False  # known once connected
         self._pool: Any = None
-        self._open_transactions = OpenTransactions()
+        self._open_transactions = OpenTransactions(trio_asyncio.current_loop.get())
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Connection]:
@@ -178,7 +137,7 @@ class Database:
         """
         place = _find_caller()
         async with self._hold_connection(place) as conn:
-            with self._open_transactions.measure(place, trio_asyncio.current_loop.get()):
+            with self._open_transactions.measure(place):
                 async with conn.transaction():
                     yield conn
 
@@ -188,7 +147,7 @@ class Database:
 
     @asynccontextmanager
     async def _hold_connection(self, place: Place) -> AsyncIterator[Connection]:
-        with _as_unreachable():
+        with as_unreachable():
             if self._pool is None:
                 raise ConnectionError("not connected yet")
             async with _ending_in_time(self._pool.acquire(), _cut) as conn:
@@ -200,7 +159,7 @@ class Database:
 
         Errors as those of `connection`.
         """
-        with _as_unreachable():  # and no mark: nothing of the caller runs in here
+        with as_unreachable():  # and no mark: nothing of the caller runs in here
             if self._pool is None:
                 raise ConnectionError("not connected yet")
             rows: Sequence[Any] = await trio_asyncio.aio_as_trio(_fetch)(self._pool, query, args)
@@ -229,7 +188,7 @@ class Database:
             connect=_connect_anywhere,
             connection_class=_CancellingConnection,
         )
-        with _as_unreachable():
+        with as_unreachable():
             self._pool = await pool.__aenter__()
 
     async def connect_when_reachable(self) -> None:
@@ -250,7 +209,7 @@ class Database:
         """Close the pool; a PostgreSQL that does not answer is not waited for."""
         if self._pool is not None:
             # asyncpg lets its own cancellation out when the other side closes at the same moment.
-            with suppress(*_UNREACHABLE_ERRORS, asyncio.CancelledError):
+            with suppress(*UNREACHABLE_ERRORS, asyncio.CancelledError):
                 async with _ending_in_time(self._pool, _cut):
                     pass
 
@@ -279,7 +238,8 @@ async def _fetch(pool: Any, query: str, args: Sequence[object]) -> Any:
 @asynccontextmanager
 async def open_database(url: str) -> AsyncIterator[Database]:
     """The event loop that asyncpg needs, and a `Database` on it that is not connected yet."""
-    async with _open_loop():
+    guard_libraries()
+    async with open_loop():
         db = Database(url)
         try:
             yield db
@@ -290,55 +250,10 @@ async def open_database(url: str) -> AsyncIterator[Database]:
 @asynccontextmanager
 async def open_connection(url: str) -> AsyncIterator[Connection]:
     """One connection of its own. DatabaseUnreachable."""
-    refuse_inside_transaction("connecting to the database")
-    async with _open_loop(), _connect(url) as conn:
-        yield conn
-
-
-@asynccontextmanager
-async def _open_loop() -> AsyncIterator[None]:
-    """asyncpg's event loop; one error that leaves it comes out as itself, not in groups."""
-    only: BaseException | None = None
     guard_libraries()
-    try:
-        async with trio_asyncio.open_loop() as loop:
-            loop.set_exception_handler(_log_stray_error)
-            _run_callbacks_in_rows(loop)
-            yield
-    except BaseExceptionGroup as group:
-        only = group
-        while isinstance(only, BaseExceptionGroup):
-            if len(only.exceptions) > 1:
-                raise
-            only = only.exceptions[0]
-    if only is not None:
-        raise only  # out here, so that the group does not become its context
-
-
-def _run_callbacks_in_rows(loop: Any) -> None:
-    """trio-asyncio lets all of Trio have a turn after each callback, and a query takes a dozen.
-
-    On a busy service each of them would wait for everybody: several are run in a row.
-    """
-    run_one = loop._main_loop_one
-
-    async def run_several(no_wait: bool = False) -> None:
-        await run_one(no_wait)
-        with suppress(trio.WouldBlock):
-            for _ in range(CALLBACKS_IN_A_ROW):
-                await run_one(no_wait=True)
-
-    loop._main_loop_one = run_several
-
-
-def _log_stray_error(_loop: object, context: Mapping[str, Any]) -> None:
-    """An error that nobody waits for any more, such as that of an abandoned attempt to connect.
-
-    Without this, trio-asyncio would end everything that runs on the loop.
-    """
-    error = context.get("exception")
-    level = logging.DEBUG if isinstance(error, _UNREACHABLE_ERRORS) else logging.ERROR
-    log.log(level, "in asyncio: %s", context["message"], exc_info=error)
+    refuse_inside_transaction("connecting to the database")
+    async with open_loop(), _connect(url) as conn:
+        yield conn
 
 
 @asynccontextmanager
@@ -350,9 +265,9 @@ async def _connect(url: str) -> AsyncIterator[Connection]:
         statement_cache_size=0,
         connection_class=_CancellingConnection,
     )
-    with _as_unreachable():
+    with as_unreachable():
         async with AsyncExitStack() as stack:
-            with _as_wrong_url():
+            with as_wrong_url():
                 conn = await stack.enter_async_context(_ending_in_time(connection, _cut))
             with holding_connection(_find_caller().at):
                 yield _Connection(conn)
@@ -361,38 +276,13 @@ async def _connect(url: str) -> AsyncIterator[Connection]:
 async def _is_pooled_by_proxy(url: str) -> bool:
     """Whether a pooler such as PgBouncer is in between: it makes up the backend's pid."""
     async with _connect(url) as conn:
-        return bool(await conn.fetchval("SELECT pg_backend_pid()") != conn.get_server_pid())
-
-
-@contextmanager
-def _as_unreachable() -> Iterator[None]:
-    try:
-        yield
-    except REJECTED_ERRORS:
-        raise
-    except asyncpg.InsufficientPrivilegeError as error:
-        raise SchemaError(
-            f"PostgreSQL refused: {error}", hint="give the role of DATABASE_URL the rights it needs"
-        ) from error
-    except _UNREACHABLE_ERRORS as error:
-        reason = str(error) or type(error).__name__
-        raise DatabaseUnreachable(f"PostgreSQL cannot be reached: {reason}") from error
-    except _BUSY_ERRORS as error:
-        raise DatabaseBusy(f"PostgreSQL cannot do it now: {error}") from error
-
-
-@contextmanager
-def _as_wrong_url() -> Iterator[None]:
-    """What the URL itself is to blame for; a parse error may quote a part of the password."""
-    try:
-        yield
-    except (asyncpg.ClientConfigurationError, asyncpg.SyntaxOrAccessError) as error:
-        raise SettingsError(f"DATABASE_URL: {error}") from error
-    except ValueError:
-        raise SettingsError(
-            "DATABASE_URL: is no valid PostgreSQL URL",
-            hint="percent-encode what is special in the user name and the password",
-        ) from None
+        is_proxied = bool(await conn.fetchval("SELECT pg_backend_pid()") != conn.get_server_pid())
+        if is_proxied and await conn.fetchval(_SHOW_IDLE_TIMEOUT) == "0":
+            log.warning(
+                "behind the pooler a forgotten transaction holds its connection for ever: "
+                "run `python -m service migrate` with this role, which sets its time-outs"
+            )
+        return is_proxied
 
 
 def storable_text(text: str) -> str:

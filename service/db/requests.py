@@ -9,9 +9,10 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from service.db.driver_errors import UniqueViolationError
 from service.db.new_attachments import insert_attachments
 from service.db.outbox import announce_completed
-from service.db.pool import Connection, UniqueViolationError
+from service.db.pool import Connection
 from service.model import NewRequest, Verdict
 
 # What is known of these ids already.

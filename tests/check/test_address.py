@@ -79,7 +79,7 @@ def test_nothing_is_empty(email: str | None) -> None:
 def test_what_is_too_long_is_refused_at_once(email: str) -> None:
     began = time.perf_counter()
     assert verdict(email).reason == "too_long"
-    assert time.perf_counter() - began < 0.1
+    assert time.perf_counter() - began < 1
 
 
 @pytest.mark.parametrize(

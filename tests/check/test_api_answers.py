@@ -236,3 +236,11 @@ async def test_a_setting_that_cannot_work_stops_the_start(
         async with open_domain_check(settings):
             raise AssertionError("it was opened")
     assert str(value) not in str(caught.value)
+
+
+async def test_no_cookie_is_kept() -> None:
+    with ScriptedHttp(says(headers={"Set-Cookie": "trail=1; Path=/"}), says()) as server:
+        async with asking_api(server) as check:
+            for domain in ("example.com", "example.org"):
+                assert (await check.check(domain)).verdict == "valid"
+    assert not [one for one in server.requests if "cookie" in one.headers]

@@ -20,6 +20,7 @@ from tests.check.checking import ask_dns, asking_dns, open_sockets
 from tests.check.scripted_dns import (
     Script,
     ScriptedDns,
+    Zone,
     failing,
     question_of,
     respond,
@@ -143,9 +144,12 @@ async def test_a_server_that_fails_leaves_the_domain_unknown(script: Script, tol
     assert open_sockets() <= before
 
 
-async def test_a_server_that_knows_its_own_domains_only_says_nothing_of_others() -> None:
+@pytest.mark.parametrize("zone", [{"example.com": {}}, {}])  # no records; no such name
+async def test_a_server_that_knows_its_own_domains_only_says_nothing_of_others(
+    zone: Zone,
+) -> None:
     """It refers to others: taken for an answer, that would make every domain invalid."""
-    with ScriptedDns(serving({"example.com": {}}, flags=0)) as server:
+    with ScriptedDns(serving(zone, flags=0)) as server:
         verdict = await ask_dns(server)
     assert (verdict.verdict, verdict.reason) == ("unknown", "dns_failure")
     assert "ENRICH_DNS_SERVERS" in verdict.detail

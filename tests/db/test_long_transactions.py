@@ -163,8 +163,9 @@ async def idle_too_long(db: Database, key: str, *, ask_again: bool) -> None:
 async def expect_the_end(db: Database, key: str, *, ask_again: bool) -> None:
     with pytest.raises(DatabaseUnreachable) as caught:
         await idle_too_long(db, key, ask_again=ask_again)
-    said = r"PostgreSQL has ended the transaction: it was idle for \d\.\d s, and 5 s is the limit"
-    assert re.fullmatch(said, str(caught.value))
+    said = str(caught.value)
+    assert "the connection ended in the middle of the transaction" in said
+    assert said.endswith("it ends one that is idle for 5s")
 
 
 async def go_on(db: Database, who: str) -> None:

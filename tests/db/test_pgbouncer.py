@@ -1,14 +1,14 @@
 """Behind PgBouncer in transaction mode everything works as on PostgreSQL itself."""
 
 from collections.abc import AsyncIterator
-from contextvars import Context
 
+import psycopg
 import pytest
 import trio
 
 from service.db.attachments import recover_stuck_attachments
 from service.db.mailboxes import claim_due, complete_poll, insert_mailbox, move_cursor
-from service.db.migrate import check_schema
+from service.db.migrate import check_schema, migrate
 from service.db.pool import MAX_CONNECTIONS, Database, open_database
 from service.db.quarantine import insert_quarantined, list_quarantine
 from service.db.request_views import list_requests
@@ -137,7 +137,7 @@ async def test_a_restart_of_postgresql_costs_what_is_under_way_and_nothing_more(
     async def be_interrupted(db: Database, cluster: PostgresCluster) -> None:
         async with db.transaction() as conn:
             await conn.fetchval("SELECT 1")
-            Context().run(cluster.restart)  # in this one it would be I/O inside a transaction
+            cluster.restart()
             await conn.fetchval("SELECT 1")
 
     with PostgresCluster() as cluster, PgBouncer(cluster.url) as bouncer:
@@ -147,3 +147,27 @@ async def test_a_restart_of_postgresql_costs_what_is_under_way_and_nothing_more(
                 await be_interrupted(db, cluster)
             async with db.transaction() as conn:
                 assert await conn.fetchval("SELECT 1") == 1
+
+
+async def count_warnings(url: str, caplog: pytest.LogCaptureFixture) -> int:
+    caplog.clear()
+    with PgBouncer(url) as bouncer:  # no server connection from before
+        async with open_database(bouncer.url) as database:
+            await database.connect()
+    return caplog.text.count("a forgotten transaction holds its connection for ever")
+
+
+async def test_a_role_without_time_outs_is_told_so(
+    database_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The schema was migrated by another one."""
+    url = database_url.replace("postgres@", "clerk@")
+    with psycopg.connect(database_url, autocommit=True) as conn:
+        conn.execute("CREATE ROLE clerk LOGIN SUPERUSER")
+        try:
+            assert await count_warnings(url, caplog) == 1
+            await migrate(url)
+            assert await count_warnings(url, caplog) == 0
+            assert await count_warnings(database_url, caplog) == 0
+        finally:
+            conn.execute("DROP ROLE clerk")

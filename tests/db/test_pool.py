@@ -6,7 +6,6 @@ import logging
 import socket
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
-from contextvars import Context
 from functools import partial
 
 import psutil
@@ -15,14 +14,13 @@ import pytest
 import trio
 import trio.testing
 
+from service.db.driver_errors import REJECTED_ERRORS, UniqueViolationError
 from service.db.migrate import migrate
 from service.db.pool import (
     END_TIMEOUT_SECONDS,
     MAX_CONNECTIONS,
-    REJECTED_ERRORS,
     Connection,
     Database,
-    UniqueViolationError,
     open_connection,
     open_database,
 )
@@ -279,13 +277,13 @@ async def test_a_postgresql_that_went_away_is_used_again_without_reopening(
     async def lose_it_in_the_middle(db: Database) -> None:
         async with db.transaction() as conn:
             await conn.fetchval("SELECT 1")
-            Context().run(cluster.stop, how)  # in this one it would be I/O inside a transaction
+            cluster.stop(how)
             await conn.fetchval("SELECT 1")
 
     async with open_database(cluster.url) as db:
         await db.connect()
         await use_all_connections(db)
-        with pytest.raises(DatabaseUnreachable, match="PostgreSQL cannot be reached"):
+        with pytest.raises(DatabaseUnreachable, match=r"cannot be reached|ended in the middle"):
             await lose_it_in_the_middle(db)
         for _ in range(2 * MAX_CONNECTIONS):
             with pytest.raises(DatabaseUnreachable, match="PostgreSQL cannot be reached"):

@@ -10,7 +10,8 @@ import pytest
 import trio
 from psycopg.rows import dict_row
 
-from service.db.pool import REJECTED_ERRORS, Database
+from service.db.driver_errors import REJECTED_ERRORS
+from service.db.pool import Database
 from service.db.requests import (
     decide_source_ref,
     find_fingerprints,

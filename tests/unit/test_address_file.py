@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from service.cli.enrich.address_file import (
+    BATCH_CHARS,
     BATCH_RECORDS,
     KEPT_BAD_LINES,
     MAX_ADDRESS_CHARS,
@@ -162,6 +163,18 @@ def test_batches_say_how_far_they_reach(tmp_path: Path) -> None:
     assert [batch.last_line for batch in batches] == [20_000, 40_000, 40_000]
     assert [batch.is_last for batch in batches] == [False, False, True]
     assert batches[0].rows[1] == (4, "a@example.com")
+
+
+def test_a_batch_of_long_addresses_ends_early(tmp_path: Path) -> None:
+    path = tmp_path / "file.csv"
+    path.write_text("email\n" + f"{'x' * 16_000}@example.com\n" * 300)
+    with path.open("rb") as file:
+        fingerprint = Fingerprint(file)
+        reader = AddressReader(fingerprint, BadLines(None), column=None, delimiter=None)
+        batches = [reader.read_batch() for _ in range(2)]
+    assert sum(len(address) for _, address in batches[0].rows) < BATCH_CHARS + 20_000
+    assert [batch.is_last for batch in batches] == [False, True]
+    assert sum(len(batch.rows) for batch in batches) == 300
 
 
 def test_a_character_that_lies_across_two_pieces_is_whole(tmp_path: Path) -> None:

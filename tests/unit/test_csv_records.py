@@ -4,8 +4,9 @@ import io
 
 import pytest
 
-from service.cli.enrich.csv_records import Record, Records
+from service.cli.enrich.csv_records import MAX_RECORD_LINES, Record, Records
 from service.extract.dialect import MAX_LINE_CHARS
+from tests.bounds import at_most
 
 LONG = "x" * MAX_LINE_CHARS
 
@@ -66,3 +67,20 @@ def test_of_a_line_without_end_only_the_beginning_is_kept() -> None:
     bad, after = records_of(LONG * 3 + "\nc\n")
     assert (len(bad.cells[0]), bad.last_line) == (MAX_LINE_CHARS + 1, 1)
     assert after == Record(2, 2, ["c"])
+
+
+def test_quotation_marks_that_nothing_closes_do_not_make_it_slow() -> None:
+    """Each line of these is open whether it is read by itself or inside another's quotes."""
+    with at_most(20):
+        found = records_of('x","\n' * 20_000)
+    assert [record.first_line for record in found if record.problem] == [
+        one.first_line for one in found
+    ]
+
+
+def test_a_cell_may_have_many_lines() -> None:
+    text = "line\n" * (MAX_RECORD_LINES - 1)
+    assert records_of(f'"{text}",1\n2,3\n') == [
+        Record(1, MAX_RECORD_LINES, [text, "1"]),
+        Record(MAX_RECORD_LINES + 1, MAX_RECORD_LINES + 1, ["2", "3"]),
+    ]

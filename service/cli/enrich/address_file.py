@@ -11,7 +11,7 @@ import hashlib
 import os
 from collections.abc import Iterator, Sequence
 from io import TextIOWrapper
-from itertools import chain, islice
+from itertools import chain
 from typing import BinaryIO, NamedTuple, TextIO
 
 from service.cli.enrich.address_column import find_column
@@ -22,6 +22,7 @@ from service.mail.sniff import Kind, Sniffer
 
 PIECE_BYTES = 4 * 1024 * 1024
 BATCH_RECORDS = 10_000
+BATCH_CHARS = 4 * 1024 * 1024
 MAX_ADDRESS_CHARS = 16_384
 KEPT_BAD_LINES = 20
 
@@ -144,18 +145,22 @@ class AddressReader:
     def read_batch(self) -> Batch:
         """The next records. MailroomError, if the file was changed in the meantime."""
         rows: list[tuple[int, str]] = []
-        count = 0
-        for record in islice(self._records, BATCH_RECORDS):
-            count += 1
+        chars = 0
+        is_last = True
+        for count, record in enumerate(self._records, start=1):
             self._last_line = record.last_line
             address = record.cells[self.column.index : self.column.index + 1]
             reason = record.problem or _reason_against(address, record)
             if reason is None:
                 rows.append((record.last_line, address[0].strip()))
+                chars += len(address[0])
             else:
                 self._bad_lines.add(record, reason)
+            if count == BATCH_RECORDS or chars >= BATCH_CHARS:
+                is_last = False
+                break
         self._fingerprint.refuse_changed()
-        return Batch(rows, self._last_line, is_last=count < BATCH_RECORDS)
+        return Batch(rows, self._last_line, is_last)
 
 
 def _find_delimiter(text: TextIO) -> str:

@@ -11,6 +11,9 @@ from typing import NamedTuple, TextIO
 
 from service.extract.dialect import MAX_LINE_CHARS
 
+# What an opened quotation mark may swallow, and is read anew when nothing closes it.
+MAX_RECORD_LINES = 200
+
 
 class Record(NamedTuple):
     """A row, or with a `problem` a line that is none, as it stands."""
@@ -69,6 +72,8 @@ class _Lines:
             raise StopIteration
         self.number += 1
         self._of_record.append(line)
+        if len(self._of_record) > MAX_RECORD_LINES:
+            raise csv.Error(f"a quotation mark is open for more than {MAX_RECORD_LINES} lines")
         if len(line) > MAX_LINE_CHARS:
             raise csv.Error(f"the line has more than {MAX_LINE_CHARS} characters")
         return line

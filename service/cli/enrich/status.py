@@ -16,6 +16,7 @@ from service.cli.common import (
 from service.db.enrich_status import EnrichStatus, Share, State, fetch_status
 from service.db.pool import Database
 
+MAX_REASON_CHARS = 60
 # The states that have a reason, and the verdict that they come from.
 _VERDICTS: dict[State, str] = {"valid": "valid", "invalid": "invalid", "waiting": "unknown"}
 
@@ -43,7 +44,11 @@ def status(as_json: bool) -> None:
         click.echo()
         columns = ["verdict", "reason", "rows", "next try"]
         print_table(
-            columns, [(_VERDICTS[r.state], r.reason, r.rows, r.next_due_at) for r in reasons]
+            columns,
+            [
+                (_VERDICTS[r.state], (r.reason or "")[:MAX_REASON_CHARS], r.rows, r.next_due_at)
+                for r in reasons
+            ],
         )
     if found.unfinished_imports:
         click.echo()
