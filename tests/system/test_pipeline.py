@@ -77,6 +77,11 @@ def insert(url: str) -> None:
             conn.execute(INSERT, values)
 
 
+def execute(url: str, statement: str) -> None:
+    with psycopg.connect(url) as conn:
+        conn.execute(statement)  # type: ignore[call-overload]
+
+
 def count(url: str, where: str) -> int:
     """0 also while PostgreSQL is away."""
     with (
@@ -114,6 +119,8 @@ def test_every_attachment_ends_once_although_workers_a_replica_and_the_database_
         url = cluster.create_database("pipeline")
         trio.run(migrate, url)
         insert(url)
+        # Half of them is for after the first deaths, however fast the machine is.
+        execute(url, "UPDATE attachment SET not_before = now() + interval '1 day' WHERE id % 2 = 0")
         environment = {
             "DATABASE_URL": url,
             "SERVICE_SECRET_KEY": Fernet.generate_key().decode(),
@@ -125,6 +132,8 @@ def test_every_attachment_ends_once_although_workers_a_replica_and_the_database_
         kill_a_child(first)
         kill_a_child(second)
         wait_until(lambda: count(url, "finished_at IS NOT NULL") >= 100, seconds=30)
+        execute(url, "UPDATE attachment SET not_before = NULL")
+        wait_until(lambda: count(url, "status = 'processing'") > 0, seconds=30)
         assert first.stop(signal.SIGKILL) == -signal.SIGKILL
         left = count(url, "finished_at IS NULL")
         assert left > 50
