@@ -2,10 +2,13 @@
 
 import sys
 
-import click
+try:
+    import click
 
-from service.cli import cli
-from service.errors import MailroomError
+    from service.cli import cli
+    from service.errors import MailroomError
+except KeyboardInterrupt:
+    sys.exit(130)
 
 
 def main() -> None:

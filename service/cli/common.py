@@ -5,8 +5,8 @@ import json
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from datetime import UTC, datetime
+from contextlib import contextmanager
+from datetime import MAXYEAR, MINYEAR, UTC, datetime
 from typing import Any, TypeVar
 
 import click
@@ -26,6 +26,8 @@ from service.settings import Settings, parse_keys
 T = TypeVar("T")
 
 PIPE_WIDTH = 10_000
+# What the driver makes of PostgreSQL's, which no time zone can be applied to.
+_INFINITIES = {MINYEAR: "-infinity", MAXYEAR: "infinity"}
 EXIT_INTERRUPTED = 130  # as shells have it for SIGINT
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Machine-readable output.")
@@ -147,6 +149,6 @@ def _cell(value: object) -> str:
     if value is None:
         return ""
     if isinstance(value, datetime):
-        with suppress(OverflowError):  # PostgreSQL's infinity
-            return value.astimezone().strftime("%Y-%m-%d %H:%M:%S")
+        infinity = _INFINITIES.get(value.year)
+        return infinity or value.astimezone().strftime("%Y-%m-%d %H:%M:%S")
     return printable(str(value))

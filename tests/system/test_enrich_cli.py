@@ -17,6 +17,8 @@ from click.testing import CliRunner
 
 from service.cli import cli
 from service.cli.enrich.address_file import BATCH_RECORDS
+from service.cli.enrich.status import MAX_REASON_CHARS
+from tests.bounds import at_most
 from tests.servers import PgBouncer, wait_until
 from tests.system.test_cli import ENVIRONMENT, failure, run, select, succeed
 
@@ -86,7 +88,7 @@ def test_options_say_which_column_and_where_bad_lines_go(database_url: str, tmp_
     command = ["enrich", "import", str(source), "--delimiter", ":", "--bad-lines", str(bad)]
     unclear = failure(run(*command, DATABASE_URL=database_url))
     assert unclear == (
-        "no columns may hold the addresses; there are: 1 from, 2 to"
+        "no column is called email, e-mail or the like; there are: 1 from, 2 to"
         " (say --column NAME or --column NUMBER)"
     )
     assert select(database_url, "SELECT * FROM enrich_import") == []
@@ -194,6 +196,22 @@ def test_ctrl_c_says_that_it_can_go_on(
     assert errors == "stopped; the same command goes on where it was\n"
     let_go(hold)
     check_resumes(leads, database_url, database_url)
+
+
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
+def test_a_stop_does_not_wait_for_what_is_slow_to_read(
+    database_url: str, tmp_path: Path, stop: signal.Signals
+) -> None:
+    slow = tmp_path / "slow.csv"
+    slow.write_text("email,note\n" + f'x","{"y" * 40_000}\n' * 600)
+    with started(slow, database_url, "--bad-lines", str(tmp_path / "bad.csv")) as process:
+        wait_until(lambda: select(database_url, "SELECT * FROM enrich_import") != [], seconds=20)
+        process.send_signal(stop)
+        with at_most(5):
+            output, errors = process.communicate()
+    assert (process.returncode, output) == (130, "")
+    assert errors == "stopped; the same command goes on where it was\n"
+    assert select(database_url, "SELECT lines_done FROM enrich_import") == [{"lines_done": 0}]
 
 
 def test_a_database_that_goes_away_is_one_line_that_says_so(
@@ -318,3 +336,19 @@ def test_the_status_counts_and_names_reasons(database_url: str, leads: Path) -> 
     shown = succeed("enrich", "status", DATABASE_URL=database_url)
     for part in ("never checked", "null_mx", "dns_timeout", "unfinished import"):
         assert part in shown
+
+
+def test_a_status_of_odd_reasons_and_times_can_be_shown(database_url: str) -> None:
+    with psycopg.connect(database_url) as conn:
+        conn.execute(
+            "INSERT INTO job_advertisement (email, email_check, email_check_not_before)"
+            """ VALUES ('a@example.com', jsonb_build_object('reason', repeat('x', 50000)),"""
+            " 'infinity')"
+        )
+    (found,) = json.loads(succeed("enrich", "status", "--json", DATABASE_URL=database_url))[
+        "reasons"
+    ]
+    assert len(found["reason"]) == 50_000
+    for zone in ("Asia/Tokyo", "America/New_York"):
+        shown = succeed("enrich", "status", DATABASE_URL=database_url, TZ=zone).splitlines()
+        assert shown[-1].split() == ["unknown", "x" * MAX_REASON_CHARS, "1", "infinity"]

@@ -78,6 +78,14 @@ def test_quotation_marks_that_nothing_closes_do_not_make_it_slow() -> None:
     ]
 
 
+def test_a_row_of_several_cells_swallows_no_more_than_one_does() -> None:
+    line = f'x","{"y" * (MAX_LINE_CHARS // 4)}'
+    bad, *rest = records_of(f"{line}\n" * 6)
+    assert (bad.first_line, bad.last_line, bad.cells) == (1, 1, [line])
+    assert bad.problem == f"not readable as CSV: the row has more than {MAX_LINE_CHARS} characters"
+    assert len(rest) == 5
+
+
 def test_a_cell_may_have_many_lines() -> None:
     text = "line\n" * (MAX_RECORD_LINES - 1)
     assert records_of(f'"{text}",1\n2,3\n') == [

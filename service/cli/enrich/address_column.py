@@ -1,11 +1,13 @@
 """Which column of a CSV file holds the e-mail addresses, decided by its first row alone."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from service.cli.common import printable
 from service.errors import MailroomError
 
+_USUAL_NAME = "(e[-_ ]?)?mail([-_ ]?address)?|indirizzo e-?mail"
 _HINT = "say --column NAME or --column NUMBER"
 _MAX_SHOWN = 20
 _MAX_NAME_CHARS = 40
@@ -23,7 +25,7 @@ class Column:
 
 
 def find_column(first_row: Sequence[str], wanted: str | None) -> Column:
-    """The column of this name or number, counted from 1; without one the column that looks like it.
+    """The column of this name or number, counted from 1; else the one with a usual name.
 
     A first row without any "@" is a header. MailroomError, if there is none or more than one.
     """
@@ -33,9 +35,9 @@ def find_column(first_row: Sequence[str], wanted: str | None) -> Column:
     elif not has_header:
         index = _without_names(first_row, wanted)
     elif wanted is not None:
-        index = _the_only(_named(first_row, wanted), first_row, f"are named {_shown(wanted)}")
+        index = _the_only(first_row, re.escape(wanted.strip()), _shown(wanted))
     else:
-        index = _the_only(_likely(first_row), first_row, "may hold the addresses")
+        index = _the_only(first_row, _USUAL_NAME, "email, e-mail or the like")
     return Column(index, first_row[index].strip() if has_header else None)
 
 
@@ -54,28 +56,13 @@ def _without_names(first_row: Sequence[str], wanted: str | None) -> int:
     return next(index for index, cell in enumerate(first_row) if "@" in cell)
 
 
-def _named(names: Sequence[str], wanted: str) -> list[int]:
-    exact = wanted.strip().casefold()
-    return [index for index, name in enumerate(names) if name.strip().casefold() == exact]
-
-
-def _likely(names: Sequence[str]) -> list[int]:
-    """Those with the surest kind of name that occurs."""
-    plain = ["".join(filter(str.isalnum, name.casefold())) for name in names]
-    kinds = (
-        [name in ("email", "mail", "emailaddress", "mailaddress") for name in plain],
-        ["mail" in name for name in plain],
-        [name in ("address", "addresses") for name in plain],
-    )
-    surest = next(filter(any, kinds), [])
-    return [index for index, fits in enumerate(surest) if fits]
-
-
-def _the_only(found: Sequence[int], names: Sequence[str], what: str) -> int:
+def _the_only(names: Sequence[str], pattern: str, wanted: str) -> int:
+    is_wanted = re.compile(pattern, re.IGNORECASE).fullmatch
+    found = [index for index, name in enumerate(names) if is_wanted(name.strip())]
     if len(found) == 1:
         return found[0]
-    count = f"{len(found)} columns" if found else "no columns"
-    raise MailroomError(f"{count} {what}; {_listed(names)}", hint=_HINT)
+    count = f"{len(found)} columns are" if found else "no column is"
+    raise MailroomError(f"{count} called {wanted}; {_listed(names)}", hint=_HINT)
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""The CSV file of `enrich import`, read twice: for its SHA-256 and charset, then for its addresses.
+"""The CSV file of `enrich import`, read twice: for its SHA-256, then for its addresses.
 
 It may be of any size: each step reads a piece of it and blocks, so it belongs into a thread. What
 cannot be an address that is stored is a bad line, with its number and the reason; whether an
@@ -11,7 +11,7 @@ import hashlib
 import os
 from collections.abc import Iterator, Sequence
 from io import TextIOWrapper
-from itertools import chain
+from itertools import chain, islice
 from typing import BinaryIO, NamedTuple, TextIO
 
 from service.cli.enrich.address_column import find_column
@@ -25,17 +25,17 @@ BATCH_RECORDS = 10_000
 BATCH_CHARS = 4 * 1024 * 1024
 MAX_ADDRESS_CHARS = 16_384
 KEPT_BAD_LINES = 20
+MAX_UNREADABLE_START = 20
 
 _UTF_16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-_ASCII = bytes(range(128))
 _POSSIBLE_KINDS = (Kind.TEXT, Kind.EMPTY)
 
 
 class Fingerprint:
     """SHA-256 and charset of a file that is open: `while one.read_piece(): …`, then they are known.
 
-    UTF-8 and UTF-16 are known by their byte order mark, else it is UTF-8; Windows-1252 where more
-    than a twentieth of what is not ASCII makes no UTF-8.
+    UTF-16 is known by its byte order mark, else it is UTF-8. No other charset is guessed: that
+    would store wrong addresses where a bad line can be seen.
     """
 
     def __init__(self, file: BinaryIO) -> None:
@@ -43,9 +43,6 @@ class Fingerprint:
         self.size_bytes, self._changed_at = _state(file)
         self._sha256 = hashlib.sha256()
         self._sniffer = Sniffer()
-        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self._foreign_bytes = 0
-        self._broken = 0
 
     def read_piece(self) -> bool:
         """False at the end of the file. MailroomError, if it is a workbook or the like."""
@@ -55,9 +52,6 @@ class Fingerprint:
         is_decided = self._sniffer.settled or not piece
         if is_decided and self._sniffer.kind not in _POSSIBLE_KINDS:
             raise MailroomError(f"the file is {self._sniffer.description} and no CSV")
-        if not piece.isascii() or self._decoder.getstate()[0] or not piece:
-            self._foreign_bytes += len(piece.translate(None, _ASCII))
-            self._broken += self._decoder.decode(piece, final=not piece).count("\ufffd")
         return bool(piece)
 
     @property
@@ -72,9 +66,7 @@ class Fingerprint:
     @property
     def encoding(self) -> str:
         """The codec's name."""
-        if self._sniffer.head.startswith(_UTF_16_MARKS):
-            return "utf-16"
-        return "utf-8-sig" if self._broken * 20 <= self._foreign_bytes else "cp1252"
+        return "utf-16" if self._sniffer.head.startswith(_UTF_16_MARKS) else "utf-8-sig"
 
     def refuse_changed(self) -> None:
         """MailroomError, if somebody has written to the file since it was opened."""
@@ -133,9 +125,11 @@ class AddressReader:
         # Kept, because it closes the file when it goes.
         self._text = TextIOWrapper(fingerprint.file, fingerprint.encoding, "replace", newline="")
         records = Records(self._text, delimiter or _find_delimiter(self._text))
-        start = list(_until_readable(records))
-        if not start or start[-1].problem is not None:
+        start = list(islice(_until_readable(records), MAX_UNREADABLE_START))
+        if not start:
             raise MailroomError("the file holds no rows")
+        if start[-1].problem is not None:
+            raise MailroomError(f"the file begins with lines that are {start[0].problem}")
         first_row = start[-1].cells
         self.column = find_column(first_row, column)
         has_header = self.column.name is not None
@@ -185,7 +179,7 @@ def _reason_against(address: Sequence[str], record: Record) -> str | None:
     if "\0" in text:
         return "the address holds NUL"
     if "\ufffd" in text:
-        return "the address holds bytes that are no text"
+        return "the address holds bytes that are no Unicode text"
     if len(text) > MAX_ADDRESS_CHARS:
         return f"the address has more than {MAX_ADDRESS_CHARS} characters"
     return None

@@ -5,12 +5,12 @@ the next one of the same file goes on from there; runs at the same time share th
 """
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from typing import BinaryIO
+from typing import BinaryIO, TypeVar
 
 import trio
 from rich.console import Console
@@ -27,6 +27,8 @@ from service.cli.enrich.address_file import AddressReader, BadLines, Batch, Fing
 from service.db import imports
 from service.db.pool import Database
 from service.errors import DatabaseUnreachable, MailroomError
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +90,7 @@ class AddressImport:
         """
         began = trio.current_time()
         await self._take_fingerprint()
-        reader = await trio.to_thread.run_sync(
+        reader = await _in_thread(
             partial(
                 AddressReader,
                 self._fingerprint,
@@ -118,7 +120,7 @@ class AddressImport:
     async def _take_fingerprint(self) -> None:
         size_bytes = self._fingerprint.size_bytes
         task = self._progress.add_task("reading", total=size_bytes, rows="")
-        while await trio.to_thread.run_sync(self._fingerprint.read_piece):
+        while await _in_thread(self._fingerprint.read_piece):
             self._progress.update(task, completed=self._fingerprint.position)
         self._progress.remove_task(task)
 
@@ -128,7 +130,7 @@ class AddressImport:
         began = trio.current_time()
         is_last = False
         while not is_last:
-            batch = await trio.to_thread.run_sync(reader.read_batch)
+            batch = await _in_thread(reader.read_batch)
             lines_done = await self._store(batch, lines_done)
             is_last = batch.is_last
             rows_per_second = self._rows_imported / (trio.current_time() - began)
@@ -157,6 +159,11 @@ class AddressImport:
             if theirs.finished_at is not None:
                 break
         return lines_done
+
+
+async def _in_thread(step: Callable[[], T]) -> T:
+    """A signal does not wait for it: the file is closed then, and the thread fails unheard."""
+    return await trio.to_thread.run_sync(step, abandon_on_cancel=True)
 
 
 @contextmanager

@@ -61,6 +61,7 @@ class _Lines:
         self.number = 0
         self._file = file
         self._of_record: list[str] = []
+        self._chars_of_record = 0
         self._given_back: deque[str] = deque()
 
     def __iter__(self) -> Iterator[str]:
@@ -72,15 +73,17 @@ class _Lines:
             raise StopIteration
         self.number += 1
         self._of_record.append(line)
+        self._chars_of_record += len(line)
         if len(self._of_record) > MAX_RECORD_LINES:
             raise csv.Error(f"a quotation mark is open for more than {MAX_RECORD_LINES} lines")
-        if len(line) > MAX_LINE_CHARS:
-            raise csv.Error(f"the line has more than {MAX_LINE_CHARS} characters")
+        if self._chars_of_record > MAX_LINE_CHARS:
+            raise csv.Error(f"the row has more than {MAX_LINE_CHARS} characters")
         return line
 
     def begin_record(self) -> int:
         """The number of its first line."""
         self._of_record.clear()
+        self._chars_of_record = 0
         return self.number + 1
 
     def keep_first(self) -> str:

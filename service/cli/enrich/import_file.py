@@ -40,7 +40,7 @@ def _parse_delimiter(
 @click.option(
     "--column",
     metavar="NAME|NUMBER",
-    help="Where the addresses are; default: the column that is called email or the like, or"
+    help="Where the addresses are; default: the column that is called email, e-mail or mail, or"
     " without a header the first one with an @ in the first row.",
 )
 @click.option(
@@ -69,7 +69,7 @@ def import_file(
     """Add a row to job_advertisement for each address in FILE.csv.
 
     It can be broken off at any time: the same file goes on where it was, and a finished one is not
-    imported twice. UTF-8, UTF-16 and Windows-1252; a first row without any @ is the header. A line
+    imported twice. UTF-8, or UTF-16 with its mark; a first row without any @ is the header. A line
     without an address that can be stored is bad; one whose address makes no sense is imported.
     """
     if not path.is_file():
