@@ -7,9 +7,9 @@ A URL or a key that cannot work is a `SettingsError` that names its variable.
 
 import json
 import logging
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Literal
 
@@ -85,15 +85,46 @@ class ApiClient:
         self._timeout_seconds = timeout_seconds
         self._max_bytes = max_bytes
 
-    async def send(self, method: str, url: str | httpx.URL, content: bytes = b"") -> RawAnswer:
+    async def send(
+        self,
+        method: str,
+        url: str | httpx.URL,
+        content: bytes = b"",
+        *,
+        headers: Mapping[str, str] | None = None,
+    ) -> RawAnswer:
         """One call; `url` may be relative to that of the API. NoAnswer."""
+        octets = bytearray()
+        answer = await self.receive(
+            method, url, octets.extend, self._max_bytes + 1, content=content, headers=headers
+        )
+        return replace(answer, body=bytes(octets))
+
+    async def receive(
+        self,
+        method: str,
+        url: str | httpx.URL,
+        write: Callable[[bytes], object],
+        max_bytes: int,
+        *,
+        content: bytes = b"",
+        headers: Mapping[str, str] | None = None,
+        timeout_seconds: float | None = None,
+    ) -> RawAnswer:
+        """One call whose body, up to `max_bytes` of it, goes to `write` as it comes. NoAnswer.
+
+        `timeout_seconds` is for a body that may take its time, as long as it keeps coming.
+        """
+        limit_seconds = timeout_seconds or self._timeout_seconds
         try:
-            with trio.fail_after(self._timeout_seconds):
-                async with self._http.stream(method, url, content=content) as response:
-                    octets = await _read_limited(response, self._max_bytes)
-                    return RawAnswer(response.status_code, response.headers, octets)
+            with trio.fail_after(limit_seconds):
+                async with self._http.stream(
+                    method, url, content=content, headers=headers
+                ) as response:
+                    await _read_limited(response, write, max_bytes)
+                    return RawAnswer(response.status_code, response.headers, b"")
         except (trio.TooSlowError, httpx.TimeoutException):
-            raise NoAnswer("timeout", f"no answer within {self._timeout_seconds:g} s") from None
+            raise NoAnswer("timeout", f"no answer within {limit_seconds:g} s") from None
         except httpx.RequestError as error:
             said = self.key.quote(f"{type(error).__name__} {error}")
             raise NoAnswer("unreachable", said) from None
@@ -149,12 +180,14 @@ def quote(text: str) -> str:
     return " ".join(printable.split())[:MAX_QUOTE_CHARS]
 
 
-async def _read_limited(response: httpx.Response, max_bytes: int) -> bytes:
-    octets = bytearray()
+async def _read_limited(
+    response: httpx.Response, write: Callable[[bytes], object], max_bytes: int
+) -> None:
+    left = max_bytes
     with trio.CancelScope() as scope:
         async for chunk in response.aiter_raw():
-            octets += chunk
-            if len(octets) > max_bytes:
+            write(chunk[:left])
+            left -= len(chunk)
+            if left <= 0:
                 # A break would leave the generators in httpx to the garbage collector.
                 scope.cancel()
-    return bytes(octets[: max_bytes + 1])

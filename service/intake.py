@@ -7,7 +7,7 @@ batch and goes to the quarantine alone; a lost connection ends the round.
 """
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from functools import partial
 from typing import Literal
@@ -22,10 +22,10 @@ from service.db.quarantine import insert_quarantined, list_retryable, resolve_me
 from service.db.requests import find_fingerprints, is_stored, store_requests
 from service.errors import ConnectionLost, FetchRefused
 from service.mail.compose import Draft
-from service.mail.imap import ImapSession
 from service.mail.message import Planned, compose_all, finish_all, plan_message, runs
 from service.mail.reader import PartReader
-from service.model import Cursor, FailedMessage, NewRequest, Overview, Stage
+from service.mail.source import MailSource, News, ServerRef
+from service.model import Cursor, FailedMessage, NewRequest, Overview, Ref, Stage
 from service.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -41,86 +41,86 @@ Outcome = Literal["stored", "duplicate", "quarantined", "too_old", "gone"]
 
 
 class Round:
-    """One round. `outcomes` says what became of each UID so far, `in_flight` what it is at,
+    """One round. `outcomes` says what became of each message so far, `in_flight` what it is at,
     `caught_up` whether all that is new was taken and only retries are left."""
 
-    def __init__(
-        self, db: Database, session: ImapSession, claim: Claim, settings: Settings
-    ) -> None:
-        self.outcomes: dict[int, Outcome] = {}
-        self.in_flight: Sequence[int] = ()
+    def __init__(self, db: Database, source: MailSource, claim: Claim, settings: Settings) -> None:
+        self.outcomes: dict[Ref, Outcome] = {}
+        self.in_flight: Sequence[Ref] = ()
         self.in_flight_since = trio.current_time()
         self.caught_up = False
         self._failed_in_a_row = 0
         self._db = db
-        self._session = session
+        self._source = source
         self._claim = claim
         self._limits = settings.limits
         self._announces = settings.sends_webhooks
-        self._reader = PartReader(session, settings.extract_max_bytes)
-        self._uidvalidity = 0
-        self._cursor_uid = 0
+        self._reader = PartReader(source, settings.extract_max_bytes)
+        self._news: News | None = None
+        self._cursor = claim.cursor
 
     async def run(self) -> None:
         """Take everything new, then try again what is in quarantine."""
-        for uids in self._batches(await self._open()):
-            await self._take(uids)
+        await self._take_news(await self._open())
         self.caught_up = True
         if self._claim.has_quarantine:
             await self._take_again(await self._retryable())
 
-    async def replay(self, message: Cursor) -> Outcome:
-        """Take one message of the quarantine again; "gone" also when UIDs mean others now."""
-        await self._open()
-        if message.uidvalidity != self._uidvalidity:
+    async def replay(self, server_ref: ServerRef) -> Outcome:
+        """Take one message of the quarantine again; "gone" also when its name means another now."""
+        await self._source.open()
+        ref = self._source.find_ref(server_ref)
+        if ref is None:
             return "gone"
-        await self._take_again([message.uid])
-        return self.outcomes[message.uid]
+        await self._take_again([ref])
+        return self.outcomes[ref]
 
-    async def quarantine(self, uid: int, error: object) -> None:
+    async def quarantine(self, ref: Ref, error: object) -> None:
         """Pass a message by that took the connection down."""
-        await self._write([FailedMessage(uid, "fetch", str(error))], upto=uid)
+        await self._write([FailedMessage(ref, "fetch", str(error))], self._cursor_after(ref))
 
-    async def _open(self) -> list[int]:
-        """EXAMINE and SEARCH; a cursor counts only under the UIDVALIDITY it was made with."""
-        folder = await self._session.examine()
-        self._uidvalidity = folder.uidvalidity
-        cursor, since = self._claim.cursor, self._claim.ingest_since
-        if cursor is not None and cursor.uidvalidity == self._uidvalidity != 0:
-            self._cursor_uid = cursor.uid
-            return await self._session.search_new(after_uid=cursor.uid, since=None)
-        if cursor is not None and cursor.uidvalidity != self._uidvalidity:
+    async def _open(self) -> News:
+        self._news = news = await self._source.open_news(
+            self._claim.cursor, self._claim.ingest_since
+        )
+        if news.restart is not None:
             log.warning(
-                "%s: UIDVALIDITY was %s, is now %s: reading again from %s, storing nothing twice",
+                "%s: %s: reading again from %s, storing nothing twice",
                 self._claim.address,
-                cursor.uidvalidity,
-                self._uidvalidity or "not given",
-                since or "the beginning",
+                news.restart,
+                self._claim.ingest_since or "the beginning",
             )
-        return await self._session.search_new(after_uid=None, since=since)
+        return news
 
-    def _batches(self, uids: Sequence[int]) -> Iterator[Sequence[int]]:
+    async def _take_news(self, news: News) -> None:
         """After a failed round start with single messages: the one that broke it shows itself."""
         size = 1 if self._claim.consecutive_failures else BATCH_MESSAGES
-        start = 0
-        while start < len(uids):
-            yield uids[start : start + size]
-            start += size
+        while refs := await news.next_batch(size):
+            await self._take(refs)
             size = min(size * 2, BATCH_MESSAGES)
+        if news.cursor not in (None, self._cursor):
+            await self._write([], news.cursor)
 
-    async def _take(self, uids: Sequence[int]) -> None:
-        """Store these messages; the one that makes FETCH fail is found by halving."""
-        self.in_flight, self.in_flight_since = uids, trio.current_time()
+    def _cursor_after(self, ref: Ref) -> Cursor | None:
+        """What is taken again lies before the cursor, and does not move it."""
+        if self.caught_up or self._news is None:
+            return self._cursor
+        return self._news.cursor_after(ref)
+
+    async def _take(self, refs: Sequence[Ref]) -> None:
+        """Store these messages; the one that makes the fetch fail is found by halving."""
+        self.in_flight, self.in_flight_since = refs, trio.current_time()
         try:
-            await self._take_batch(uids)
+            await self._take_batch(refs)
         except FetchRefused as error:
-            left = [uid for uid in uids if uid not in self.outcomes]
+            left = [ref for ref in refs if ref not in self.outcomes]
             if len(left) > 1:
                 middle = len(left) // 2
                 await self._take(left[:middle])
                 await self._take(left[middle:])
             elif left:
-                await self._write([await self._failed(left[0], "fetch", error)], upto=left[0])
+                failed = await self._failed(left[0], "fetch", error)
+                await self._write([failed], self._cursor_after(left[0]))
                 self._stop_if_hopeless()
 
     def _stop_if_hopeless(self) -> None:
@@ -131,52 +131,50 @@ class Round:
                 hint="see why: quarantine list",
             )
 
-    async def _take_again(self, uids: Iterable[int]) -> None:
+    async def _take_again(self, refs: Iterable[Ref]) -> None:
         """One attempt more for messages in quarantine; what is taken now is resolved."""
-        for uid in uids:
-            self.outcomes.pop(uid, None)
-            await self._take([uid])
-            if self.outcomes[uid] == "gone":
-                await self.quarantine(uid, "the message is no longer on the server")
-            if self.outcomes[uid] != "quarantined":
+        for ref in refs:
+            self.outcomes.pop(ref, None)
+            await self._take([ref])
+            if self.outcomes[ref] == "gone":
+                await self.quarantine(ref, "the message is no longer on the server")
+            if self.outcomes[ref] != "quarantined":
+                server_ref = self._source.server_ref(ref)
                 async with self._db.connection() as conn:
-                    await resolve_message(conn, self._claim.mailbox_id, self._uidvalidity, uid)
+                    await resolve_message(conn, self._claim.mailbox_id, server_ref)
 
-    async def _retryable(self) -> list[int]:
+    async def _retryable(self) -> list[Ref]:
         async with self._db.connection() as conn:
-            uids = await list_retryable(
-                conn,
-                self._claim.mailbox_id,
-                uidvalidity=self._uidvalidity,
-                limit=RETRIES_PER_ROUND,
+            server_refs = await list_retryable(
+                conn, self._claim.mailbox_id, scope=self._source.scope, limit=RETRIES_PER_ROUND
             )
-        return [uid for uid in uids if uid not in self.outcomes]
+        refs = map(self._source.find_ref, server_refs)
+        return [ref for ref in refs if ref is not None and ref not in self.outcomes]
 
-    async def _take_batch(self, uids: Sequence[int]) -> None:
-        found = await self._session.fetch_overviews(
-            uids, partial(plan_message, limits=self._limits)
-        )
-        await self._check_gone(set(uids) - {entry.uid for entry in found})
+    async def _take_batch(self, refs: Sequence[Ref]) -> None:
+        found = await self._source.fetch_overviews(refs, partial(plan_message, limits=self._limits))
+        await self._check_gone([ref for ref in refs if ref not in {entry.ref for entry in found}])
         entries = []
         for entry in found:
             if isinstance(entry, Planned) and self._is_too_old(entry.overview):
-                self._record(entry.uid, "too_old")
+                self._record(entry.ref, "too_old")
             else:
                 entries.append(entry)
         for group in runs(entries, _read_bytes, GROUP_MAX_BYTES):
             await self._take_group(group)
-        if self._cursor_uid < uids[-1]:
-            await self._write([], upto=uids[-1])
+        if self._cursor != (cursor := self._cursor_after(refs[-1])):
+            await self._write([], cursor)
 
-    async def _check_gone(self, unanswered: set[int]) -> None:
-        """A message may be deleted between SEARCH and FETCH; one that is still listed is not."""
+    async def _check_gone(self, unanswered: Sequence[Ref]) -> None:
+        """A message may be deleted between search and fetch; one that is still listed is not."""
         if not unanswered:
             return
-        present = await self._session.list_present(sorted(unanswered))
-        for uid in unanswered.difference(present):
-            self._record(uid, "gone")
+        present = await self._source.list_present(unanswered)
+        for ref in unanswered:
+            if ref not in present:
+                self._record(ref, "gone")
         if present:
-            raise FetchRefused("the server lists the message, but FETCH gives nothing of it")
+            raise FetchRefused("the server lists the message, but gives nothing of it")
 
     def _is_too_old(self, overview: Overview) -> bool:
         since = self._claim.ingest_since
@@ -189,23 +187,23 @@ class Round:
         composed = [
             entry
             for run in runs(planned, _read_bytes, COMPOSE_BYTES)
-            for entry in await self._session.compute(compose_all, run, texts)
+            for entry in await self._source.compute(compose_all, run, texts)
         ]
         _refuse_failures_among_others([*group, *composed], len(group))
         drafts = [entry for entry in composed if isinstance(entry, Draft)]
         with ExitStack() as spools:
             fresh = await self._leave_out_stored(drafts)
             files = await self._reader.fetch_files(fresh, spools)
-            finished = await self._session.compute(finish_all, fresh, files)
+            finished = await self._source.compute(finish_all, fresh, files)
             _refuse_failures_among_others(finished, len(group))
             results = [
-                await self._failed(one.uid, one.stage, one.error)
+                await self._failed(one.ref, one.stage, one.error)
                 if isinstance(one, FailedMessage)
                 else one
                 for one in (*group, *composed, *finished)
                 if isinstance(one, FailedMessage | NewRequest)
             ]
-            await self._store(results, upto=group[-1].uid)
+            await self._store(results, upto=group[-1].ref)
         self._stop_if_hopeless()
 
     async def _leave_out_stored(self, drafts: Sequence[Draft]) -> list[Draft]:
@@ -218,59 +216,60 @@ class Round:
         fresh = []
         for draft, identity in zip(drafts, identities, strict=True):
             if is_stored(*identity, known):
-                self._record(draft.request.uid, "duplicate")
+                self._record(draft.request.ref, "duplicate")
             else:
                 fresh.append(draft)
         return fresh
 
-    async def _failed(self, uid: int, stage: Stage, error: object) -> FailedMessage:
+    async def _failed(self, ref: Ref, stage: Stage, error: object) -> FailedMessage:
         """A failed message, with its raw bytes when they can be had."""
-        raw = await self._reader.fetch_raw(uid)
+        raw = await self._reader.fetch_raw(ref)
         # PostgreSQL's second line quotes the row, which is the mail.
         reason = str(error).partition("\n")[0] or type(error).__name__
-        return FailedMessage(uid, stage, reason[:ERROR_MAX_CHARS], raw)
+        return FailedMessage(ref, stage, reason[:ERROR_MAX_CHARS], raw)
 
-    async def _store(self, outcomes: Sequence[NewRequest | FailedMessage], *, upto: int) -> None:
+    async def _store(self, outcomes: Sequence[NewRequest | FailedMessage], *, upto: Ref) -> None:
         """Write a group; what the database will not have is found one by one."""
         try:
-            await self._write(outcomes, upto=upto)
+            await self._write(outcomes, self._cursor_after(upto))
         except REJECTED_ERRORS as error:
             if len(outcomes) > 1:
-                for one in sorted(outcomes, key=lambda entry: entry.uid):
-                    await self._store([one], upto=one.uid)
+                order = {ref: place for place, ref in enumerate(self.in_flight)}
+                for one in sorted(outcomes, key=lambda entry: order[entry.ref]):
+                    await self._store([one], upto=one.ref)
             elif isinstance(outcomes[0], NewRequest):
-                failed = await self._failed(outcomes[0].uid, "store", error)
-                await self._write([failed], upto=upto)
+                failed = await self._failed(outcomes[0].ref, "store", error)
+                await self._write([failed], self._cursor_after(upto))
             else:
                 raise
 
-    async def _write(self, outcomes: Sequence[NewRequest | FailedMessage], *, upto: int) -> None:
+    async def _write(
+        self, outcomes: Sequence[NewRequest | FailedMessage], cursor: Cursor | None
+    ) -> None:
         """One short transaction: the rows, and the cursor past them, under the fencing token."""
         requests = [entry for entry in outcomes if isinstance(entry, NewRequest)]
         failed = [entry for entry in outcomes if isinstance(entry, FailedMessage)]
-        cursor = Cursor(self._uidvalidity, max(upto, self._cursor_uid))
+        mailbox_id = self._claim.mailbox_id
         async with self._db.transaction() as conn:
             await move_cursor(conn, self._claim, cursor)
-            results = await store_requests(
-                conn, self._claim.mailbox_id, requests, announces=self._announces
-            )
+            results = await store_requests(conn, mailbox_id, requests, announces=self._announces)
             for one in failed:
-                await insert_quarantined(conn, self._claim.mailbox_id, self._uidvalidity, one)
-        self._cursor_uid = cursor.uid
+                await insert_quarantined(conn, mailbox_id, self._source.server_ref(one.ref), one)
+        self._cursor = cursor
         for request, result in zip(requests, results, strict=True):
-            self._record(request.uid, "stored" if result == "stored" else "duplicate")
+            self._record(request.ref, "stored" if result == "stored" else "duplicate")
         for one in failed:
             log.warning(
-                "%s: message UID %s put in quarantine (%s): %s",
+                "%s: message %s put in quarantine (%s): %s",
                 self._claim.address,
-                one.uid,
+                one.ref,
                 one.stage,
                 one.error,
             )
-            self._record(one.uid, "quarantined")
+            self._record(one.ref, "quarantined")
 
-    def _record(self, uid: int, outcome: Outcome) -> None:
-        self.outcomes[uid] = outcome
+    def _record(self, ref: Ref, outcome: Outcome) -> None:
+        self.outcomes[ref] = outcome
         self._failed_in_a_row = self._failed_in_a_row + 1 if outcome == "quarantined" else 0
         metrics.MESSAGES.labels(outcome).inc()
 
@@ -281,7 +280,7 @@ def _read_bytes(entry: Planned | FailedMessage) -> int:
 
 
 def _refuse_failures_among_others(entries: Iterable[object], group_size: int) -> None:
-    """A message that fails is found by halving, like one that FETCH refuses.
+    """A message that fails is found by halving, like one that the server refuses.
 
     Only alone it goes to quarantine: the raw bytes of many do not fit into memory.
     """

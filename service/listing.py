@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from service.db.mailboxes import Access
-from service.mail.imap import Folder
-from service.mail.lookup import Candidate, Lookup, batches
+from service.mail.lookup import Candidate, Lookup, Pages
 from service.mail.matching import Matcher
-from service.mail.search import query_criteria
-from service.model import Cursor, Message, Query
+from service.mail.source import Walk
+from service.model import Cursor, Message, Query, Ref
 from service.opener import MailboxOpener
 from service.settings import Settings
 
@@ -22,10 +21,10 @@ MESSAGES_PER_READ = 20
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """Messages in their order, the SEARCH that found them, and the cursor for what comes next."""
+    """Messages in their order, the search that found them, and the cursor for what comes next."""
 
     messages: Sequence[Message]
-    imap_search: str
+    searched: str
     cursor: Cursor
 
 
@@ -41,36 +40,27 @@ class Listings:
 
         The cursor of the latter goes on behind the last one listed.
         """
-        async with self._opener.look(access) as session:
-            finding = await session.look_up(
-                lambda folder: query_criteria(
-                    query, _floor(query, folder), with_texts=not session.searches_words
-                )
-            )
-            floor = _floor(query, finding.folder) or 0
-            uids = [uid for uid in finding.uids if uid > floor]
-            page = _Page(Lookup(session, self._limits), Matcher(query), limit)
-            await page.fill(uids if query.is_earliest_first else uids[::-1])
-        go_on = page.is_full and query.is_earliest_first
-        seen_uid = int(page.messages[-1].email_id) if go_on else finding.seen_uid
-        return Listing(
-            page.messages, finding.criteria, Cursor(finding.folder.uidvalidity, seen_uid)
-        )
+        async with self._opener.look(access) as source:
+            finding = await source.look_up([query])
+            after = query.after if query.after and finding.knows(query.after) else None
+            walk = finding.walk(newest_first=not query.is_earliest_first, after=after)
+            page = _Page(Lookup(source, self._limits), Matcher(query), limit)
+            await page.fill(walk)
+        cursor = finding.cursor
+        if page.is_full and query.is_earliest_first:
+            last = page.messages[-1]
+            cursor = finding.cursor_behind(last.email_id, last.datetime)
+        return Listing(page.messages, finding.searched, cursor)
 
-    async def show(self, access: Access, uid: int) -> Listing:
-        """One message by its UID; none if it is not there."""
-        async with self._opener.look(access) as session:
-            folder = await session.examine()
-            lookup = Lookup(session, self._limits)
-            candidates = await lookup.candidates([uid])
-            messages = await lookup.messages(candidates)
-        return Listing(messages, f"UID {uid}", Cursor(folder.uidvalidity, uid))
-
-
-def _floor(query: Query, folder: Folder) -> int | None:
-    """The UID beyond which messages count; a cursor of another UIDVALIDITY says nothing."""
-    after = query.after
-    return after.uid if after is not None and after.uidvalidity == folder.uidvalidity else None
+    async def show(self, access: Access, ref: Ref) -> Listing:
+        """One message by its `email_id`; none if it is not there."""
+        async with self._opener.look(access) as source:
+            finding = await source.look_up([Query()], newest_will_do=True)
+            lookup = Lookup(source, self._limits)
+            messages = await lookup.messages(await lookup.candidates([ref]))
+            *_, name = source.server_ref(ref)
+        cursor = finding.cursor_behind(ref, messages[0].datetime) if messages else finding.cursor
+        return Listing(messages, f"{name.upper()} {ref}", cursor)
 
 
 class _Page:
@@ -87,12 +77,11 @@ class _Page:
     def is_full(self) -> bool:
         return len(self.messages) >= self._limit or self._chars >= PAGE_MAX_CHARS
 
-    async def fill(self, uids: Sequence[int]) -> None:
-        """Take matches in the order of `uids`."""
-        for batch in batches(uids):
-            if self.is_full:
-                return
-            candidates = await self._lookup.candidates(batch)
+    async def fill(self, walk: Walk) -> None:
+        """Take matches in the order of the walk."""
+        pages = Pages(walk)
+        while not self.is_full and (page := await pages.next()):
+            candidates = await self._lookup.candidates(page)
             matches = [one for one in candidates if not self._matcher.rejections(one.envelope)]
             for start in range(0, len(matches), MESSAGES_PER_READ):
                 await self._read(matches[start:][:MESSAGES_PER_READ])

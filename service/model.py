@@ -9,6 +9,9 @@ from typing import Annotated, BinaryIO, Literal
 from pydantic import Field, PlainSerializer, WithJsonSchema
 
 Tls = Literal["implicit", "starttls", "none"]
+Provider = Literal["imap", "gmail", "graph"]
+Issuer = Literal["google", "microsoft"]
+Grant = Literal["authorization_code", "client_credentials", "service_account"]
 Stage = Literal["fetch", "parse", "store"]
 Instant = Annotated[
     datetime,
@@ -47,13 +50,43 @@ class AddressVerdict:
 
 @dataclass(frozen=True, slots=True)
 class ImapConnection:
-    """How to reach an IMAP mailbox, without its secret (`email_mailbox_config.connection`)."""
+    """How to reach an IMAP mailbox, without its secret (`email_mailbox_config.connection`).
+
+    With `issuer` the login is XOAUTH2 by an access token of that issuer, else by a password.
+    """
 
     host: str
     port: int
     tls: Tls
     username: str
     folder: str = "INBOX"
+    issuer: Issuer | None = None
+    grant: Grant = "authorization_code"
+
+
+@dataclass(frozen=True, slots=True)
+class GmailConnection:
+    """A mailbox of the Gmail API; `label` is the id or the name of the label that is its folder."""
+
+    label: str = "INBOX"
+    grant: Grant = "authorization_code"
+    issuer: Issuer = "google"
+
+
+@dataclass(frozen=True, slots=True)
+class GraphConnection:
+    """A mailbox of Microsoft Graph; `folder` is a well-known name, an id or a path of names.
+
+    `shared`: the account that signs in has access to the mailbox, but does not own it.
+    """
+
+    folder: str = "inbox"
+    shared: bool = False
+    grant: Grant = "authorization_code"
+    issuer: Issuer = "microsoft"
+
+
+Connection = ImapConnection | GmailConnection | GraphConnection
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +106,46 @@ class ReadLimits:
     output_bytes: int
 
 
+Ref = str
+"""A message's name on its server: its UID, or the provider's id. Upper and lower case differ."""
+
+
 @dataclass(frozen=True, slots=True)
-class Cursor:
+class ImapCursor:
     """How far a folder has been read: every UID up to `uid`, under this UIDVALIDITY."""
 
     uidvalidity: int
     uid: int
+
+
+@dataclass(frozen=True, slots=True)
+class GmailCursor:
+    """How far a label has been read: every change up to `history_id`.
+
+    `walked_to` (internalDate, ms): of what was there before, the intake's walk from the newest
+    message to the oldest has come that far. `behind` (internalDate in ms, id): a page of a client
+    ended there, and what stands behind it counts too.
+    """
+
+    history_id: int
+    walked_to: int | None = None
+    behind: tuple[int, Ref] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GraphCursor:
+    """How far a folder has been read: every change up to a token of delta.
+
+    `token` is the `$deltatoken` of a whole round or the `$skiptoken` of one under way (`is_skip`).
+    `behind` (receivedDateTime as ISO 8601, id): as with Gmail.
+    """
+
+    token: str
+    is_skip: bool = False
+    behind: tuple[str, Ref] | None = None
+
+
+Cursor = ImapCursor | GmailCursor | GraphCursor
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +172,7 @@ class Part:
 class Overview:
     """What pass 1 knows of one message. `received_at` is INTERNALDATE, `header` the raw block."""
 
-    uid: int
+    ref: Ref
     header: bytes
     structure: Part
     received_at: datetime
@@ -172,7 +239,7 @@ class Enclosure:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A message as clients get it, read live. `email_id` is its UID, `datetime` INTERNALDATE.
+    """A message as clients get it, read live. `email_id` is its `Ref`, `datetime` INTERNALDATE.
 
     `message` is its text, from the HTML where there is only HTML; `links` and `codes` are what
     stands in them, never followed.
@@ -211,7 +278,7 @@ class NewAttachment:
 class NewRequest:
     """One `request` row to be, with its attachments. Texts hold neither NUL nor surrogates."""
 
-    uid: int
+    ref: Ref
     source_ref: str
     message_id: str | None
     content_fingerprint: str
@@ -230,7 +297,7 @@ class NewRequest:
 class FailedMessage:
     """A message that could not become a request: what the quarantine gets to know of it."""
 
-    uid: int
+    ref: Ref
     stage: Stage
     error: str
     raw: bytes | None = None

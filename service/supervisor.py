@@ -58,8 +58,6 @@ async def serve(
     """Run the service until it is told to stop; `beside` runs with it and stops it by ending."""
     collect_garbage_rarely()
     health = Health()
-    opener = create_opener(settings, keys)
-    waits = Waits(opener, settings, health.stopping)
     sender = create_sender(settings)
     http_may_end = trio.Event()
     async with (
@@ -69,6 +67,8 @@ async def serve(
         open_database(database_url) as db,
         trio.open_nursery() as services,
     ):
+        opener = create_opener(settings, keys)
+        waits = Waits(opener, settings, health.stopping)
         services.start_soon(stop_on_signals, health)
         await services.start(waits.run, name="waits")
         async with trio.open_nursery() as http:

@@ -13,10 +13,8 @@ import trio
 
 from service.errors import MailroomError
 from service.mail.matching import Envelope, Matcher
-from service.mail.search import EVERYTHING, any_of, new_mail_criteria, query_criteria
-from service.model import Cursor, Message, Query
-
-NEWEST = "UID *"
+from service.mail.source import Finding
+from service.model import Cursor, ImapCursor, Message, Query, Ref
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +33,18 @@ class Place:
     seen: Cursor | None = None
     rounds: int = 0
 
-    def advance(self, uidvalidity: int, seen_uid: int) -> None:
+    def advance(self, seen: Cursor) -> None:
         """A round has come to its end; a server that does not say how far sends nobody back."""
-        if self.seen is not None and self.seen.uidvalidity == uidvalidity:
-            seen_uid = max(seen_uid, self.seen.uid)
-        self.seen = Cursor(uidvalidity, seen_uid)
+        if not _is_behind(seen, self.seen):
+            self.seen = seen
         self.rounds += 1
+
+
+def _is_behind(cursor: Cursor, seen: Cursor | None) -> bool:
+    """Whether a folder without UIDNEXT has lost its last messages."""
+    if not (isinstance(cursor, ImapCursor) and isinstance(seen, ImapCursor)):
+        return False
+    return cursor.uidvalidity == seen.uidvalidity and cursor.uid < seen.uid
 
 
 @dataclass(eq=False, slots=True)
@@ -56,6 +60,7 @@ class Waiter:
     messages_seen: int = 0
     rejected_by: Counter[str] = field(default_factory=Counter)
     last_error: str | None = None
+    searched: str | None = None
     outcome: Found | MailroomError | None = None
     answered: trio.Event = field(default_factory=trio.Event)
     matcher: Matcher = field(init=False)
@@ -85,64 +90,25 @@ class Waiter:
             self.place = place
             self.rounds_before = place.rounds - 1
 
-    def has_looked(self, uidvalidity: int) -> bool:
-        """Whether only what is new is left to look at; a new UIDVALIDITY makes all of it new."""
-        return self.seen is not None and self.seen.uidvalidity == uidvalidity
+    def has_looked(self, finding: Finding) -> bool:
+        """Whether only what is new is left to look at; in another folder all of it is new."""
+        return self.seen is not None and finding.knows(self.seen)
 
-    def floor(self, uidvalidity: int) -> int | None:
-        """The UID beyond which messages count for this waiter; None: there is no such limit."""
-        cursor = self.seen if self.has_looked(uidvalidity) else self.query.after
-        return cursor.uid if cursor is not None and cursor.uidvalidity == uidvalidity else None
-
-
-def round_criteria(
-    newcomers: Sequence[Waiter], followed_uid: int | None, uidvalidity: int, *, with_texts: bool
-) -> str:
-    """One SEARCH for all: what any of them may want, as narrow as one command can say it.
-
-    `followed_uid` is the place of those whose first look is done; None without any.
-    """
-    alternatives = {
-        first_criteria(waiter.query, waiter.floor(uidvalidity), with_texts=with_texts)
-        for waiter in newcomers
-    }
-    if followed_uid is not None:
-        alternatives.add(new_mail_criteria(followed_uid, None))
-    return any_of(alternatives) or _coarse_criteria(newcomers, followed_uid, uidvalidity)
-
-
-def first_criteria(query: Query, after_uid: int | None, *, with_texts: bool) -> str:
-    """The SEARCH of a first look; who asks for nothing in particular gets the newest message."""
-    if query == Query():
-        return NEWEST
-    return query_criteria(query, after_uid, with_texts=with_texts)
-
-
-def _coarse_criteria(
-    newcomers: Sequence[Waiter], followed_uid: int | None, uidvalidity: int
-) -> str:
-    floors = [] if followed_uid is None else [followed_uid]
-    days = []
-    for waiter in newcomers:
-        floor, since = waiter.floor(uidvalidity), waiter.query.since
-        if floor is not None:
-            floors.append(floor)
-        elif since is not None:
-            days.append(since)
-        else:
-            return EVERYTHING
-    alternatives = [new_mail_criteria(min(floors), None)] if floors else []
-    if days:
-        alternatives.append(new_mail_criteria(None, min(days)))
-    return any_of(alternatives) or EVERYTHING
+    def after(self, finding: Finding) -> Cursor | None:
+        """The cursor beyond which messages count for this waiter; None: all of them do."""
+        cursor = self.seen if self.has_looked(finding) else self.query.after
+        return cursor if cursor is not None and finding.knows(cursor) else None
 
 
 class Look:
     """One pass over messages, for waiters who look in the same direction."""
 
-    def __init__(self, waiters: Iterable[Waiter], uidvalidity: int) -> None:
+    def __init__(self, waiters: Iterable[Waiter], finding: Finding) -> None:
         self._all = list(waiters)
-        self._open = {waiter: waiter.floor(uidvalidity) or 0 for waiter in self._all}
+        self._finding = finding
+        self._open: dict[Cursor | None, dict[Waiter, None]] = {}
+        for waiter in self._all:
+            self._open.setdefault(waiter.after(finding), {})[waiter] = None
         self._shown: Counter[tuple[Waiter, tuple[str, ...]]] = Counter()
 
     @property
@@ -151,26 +117,39 @@ class Look:
         return not self._open
 
     @property
-    def floor(self) -> int:
-        """Nobody wants a message up to this UID."""
-        return min(self._open.values(), default=0)
+    def after(self) -> Cursor | None:
+        """Nobody wants a message up to this cursor; None: there is no such place."""
+        return next(iter(self._open)) if len(self._open) == 1 else None
+
+    def wants(self, ref: Ref) -> bool:
+        """Whether the message counts for anybody."""
+        return any(self._counts(ref, after) for after in self._open)
+
+    def _counts(self, ref: Ref, after: Cursor | None) -> bool:
+        return after is None or self._finding.is_beyond(ref, after)
 
     def show(self, envelope: Envelope) -> list[Waiter]:
         """Show the next message; returns those whom it is for."""
         takers = []
-        for waiter, floor in self._open.items():
-            if envelope.uid > floor:
-                rejections = waiter.matcher.rejections(envelope)
-                if not rejections:
-                    takers.append(waiter)
-                self._shown[waiter, rejections] += 1
+        for after, waiters in self._open.items():
+            if self._counts(envelope.ref, after):
+                for waiter in waiters:
+                    rejections = waiter.matcher.rejections(envelope)
+                    if not rejections:
+                        takers.append(waiter)
+                    self._shown[waiter, rejections] += 1
         return takers
 
     def give(self, takers: Iterable[Waiter], found: Found) -> None:
         """The message could be read: they have what they wait for."""
-        for waiter in takers:
-            del self._open[waiter]
+        served = set(takers)
+        for waiter in served:
             waiter.answer(found)
+        left = {
+            after: {waiter: None for waiter in waiters if waiter not in served}
+            for after, waiters in self._open.items()
+        }
+        self._open = {after: waiters for after, waiters in left.items() if waiters}
 
     def conclude(self, unreadable: Sequence[str]) -> None:
         """The round has come to its end: what was seen counts."""

@@ -22,12 +22,12 @@ from service.errors import (
     ServiceStopping,
     TooManyWaits,
 )
-from service.mail.imap import Finding, Folder, ImapSession
-from service.mail.lookup import Lookup, batches
+from service.mail.lookup import Lookup, Pages
+from service.mail.source import Finding, MailSource
 from service.model import Cursor, Query
 from service.opener import MailboxOpener
 from service.settings import Settings
-from service.waiters import Found, Look, Place, Waiter, round_criteria
+from service.waiters import Found, Look, Place, Waiter
 
 log = logging.getLogger(__name__)
 
@@ -213,67 +213,79 @@ class _Watch:
 
     async def _look(self, waiters: Sequence[Waiter], newcomers: Sequence[Waiter]) -> None:
         with trio.CancelScope() as self._round:
-            async with self._opener.look(self.access) as session:
-                await self._look_over(session, waiters, newcomers)
+            async with self._opener.look(self.access) as source:
+                await self._look_over(source, waiters, newcomers)
 
     async def _look_over(
-        self, session: ImapSession, waiters: Sequence[Waiter], newcomers: Sequence[Waiter]
+        self, source: MailSource, waiters: Sequence[Waiter], newcomers: Sequence[Waiter]
     ) -> None:
         seen = self._place.seen
-
-        def choose(folder: Folder) -> str:
-            """Under a new UIDVALIDITY all are newcomers."""
-            uidvalidity, with_texts = folder.uidvalidity, not session.searches_words
-            if seen is None or seen.uidvalidity != uidvalidity:
-                return round_criteria(waiters, None, uidvalidity, with_texts=with_texts)
-            followed_uid = seen.uid if len(newcomers) < len(waiters) else None
-            return round_criteria(newcomers, followed_uid, uidvalidity, with_texts=with_texts)
-
-        finding = await session.look_up(choose)
-        reading = _Reading(Lookup(session, self._limits), finding)
-        if newcomers or reading.has_news(seen):
+        finding = await self._find(source, waiters, newcomers)
+        reading = _Reading(Lookup(source, self._limits), finding)
+        if newcomers or await reading.has_news(seen):
             await reading.show_all(waiters)
-        self._place.advance(finding.folder.uidvalidity, finding.seen_uid)
+        self._place.advance(finding.cursor)
         for waiter in newcomers:
+            waiter.searched = finding.searched
             waiter.follow(self._place)
             self._newcomers.pop(waiter, None)
 
+    async def _find(
+        self, source: MailSource, waiters: Sequence[Waiter], newcomers: Sequence[Waiter]
+    ) -> Finding:
+        """What is new for those who have looked, and what newcomers may want.
+
+        Where the place means nothing any more all are newcomers.
+        """
+        seen = self._place.seen
+        queries = {waiter.query for waiter in newcomers}
+        if len(newcomers) == len(waiters):
+            return await source.look_up(list(queries), newest_will_do=True)
+        finding = await source.look_up([*queries, Query(after=seen)], newest_will_do=True)
+        if seen is None or finding.knows(seen):
+            return finding
+        all_queries = {waiter.query for waiter in waiters}
+        return await source.look_up(list(all_queries), newest_will_do=True)
+
 
 class _Reading:
-    """Shows the messages of an open folder to those who look, and hands out what they take."""
+    """Shows the messages of a finding to those who look, and hands out what they take."""
 
     def __init__(self, lookup: Lookup, finding: Finding) -> None:
         self._lookup = lookup
         self._finding = finding
-        self._uidvalidity = finding.folder.uidvalidity
 
-    def has_news(self, seen: Cursor | None) -> bool:
+    async def has_news(self, seen: Cursor | None) -> bool:
         """Whether there is anything for those who have seen so much."""
-        if seen is None or seen.uidvalidity != self._uidvalidity:
+        if seen is None or not self._finding.knows(seen):
             return True
-        return any(uid > seen.uid for uid in self._finding.uids)
+        return bool(await self._finding.walk(newest_first=True, after=seen).next_page(1))
 
     async def show_all(self, waiters: Sequence[Waiter]) -> None:
         """Newcomers last: what they look back at may be long."""
-        uidvalidity, uids = self._uidvalidity, self._finding.uids
+        finding = self._finding
         newest_first = [one for one in waiters if not one.query.is_earliest_first]
         earliest_first = [one for one in waiters if one.query.is_earliest_first]
-        following = [one for one in earliest_first if one.has_looked(uidvalidity)]
-        looking_back = [one for one in earliest_first if not one.has_looked(uidvalidity)]
-        looks = [Look(group, uidvalidity) for group in (following, newest_first, looking_back)]
-        for look, order in zip(looks, (uids, uids[::-1], uids), strict=True):
-            await self._show(look, order)
+        following = [one for one in earliest_first if one.has_looked(finding)]
+        looking_back = [one for one in earliest_first if not one.has_looked(finding)]
+        looks = [Look(group, finding) for group in (following, newest_first, looking_back)]
+        for look, is_newest_first in zip(looks, (False, True, False), strict=True):
+            await self._show(look, newest_first=is_newest_first)
         for look in looks:
             look.conclude(self._lookup.unreadable)
 
-    async def _show(self, look: Look, uids: Sequence[int]) -> None:
-        """All messages, in the order of `uids`, until everybody has one."""
-        for batch in batches([uid for uid in uids if uid > look.floor]):
-            if look.is_over:
-                break
-            for candidate in await self._lookup.candidates(batch):
+    async def _show(self, look: Look, *, newest_first: bool) -> None:
+        """All messages in this order, until everybody has one."""
+        if look.is_over:
+            return
+        pages = Pages(self._finding.walk(newest_first=newest_first, after=look.after))
+        while not look.is_over and (page := await pages.next()):
+            wanted = [ref for ref in page if look.wants(ref)]
+            for candidate in await self._lookup.candidates(wanted):
                 await trio.lowlevel.checkpoint()  # many waiters take their time
                 if takers := look.show(candidate.envelope):
-                    cursor = Cursor(self._uidvalidity, candidate.uid)
+                    cursor = self._finding.cursor_behind(
+                        candidate.ref, candidate.envelope.received_at
+                    )
                     for message in await self._lookup.messages([candidate]):
                         look.give(takers, Found(message, cursor))

@@ -4,7 +4,6 @@ import os
 import sys
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +25,6 @@ from service.db import mailboxes
 from service.db.pool import Connection, Database
 from service.errors import MailError, MailroomError
 from service.loops.poller import MailboxPoller
-from service.mail.imap import ImapSession, create_capacity
-from service.mail.imap_line import ImapLine
 from service.model import ImapConnection
 from service.opener import create_opener
 
@@ -146,6 +143,11 @@ def update(
 
     async def work(conn: Connection) -> None:
         current = await mailboxes.get_mailbox(conn, address)
+        if current.provider != "imap":
+            raise MailroomError(
+                f"{address} is a mailbox of {current.provider}",
+                hint="change it with: mailbox connect",
+            )
         await mailboxes.update_mailbox(
             conn,
             address,
@@ -171,7 +173,7 @@ def list_(as_json: bool) -> None:
             [
                 (
                     row.address,
-                    f"{row.connection['host']}:{row.connection['port']}",
+                    _server(row),
                     _state(row),
                     row.last_success_at,
                     row.consecutive_failures or None,
@@ -217,54 +219,24 @@ def show(address: str, as_json: bool) -> None:
 @mailbox.command()
 @click.argument("address")
 def test(address: str) -> None:
-    """Try each step against the server: resolve and connect, TLS, login, folder, search."""
+    """Try each step against the server: connection, login, folder, search."""
     settings = load_settings()
     keys = load_keys(settings)
 
     async def work(db: Database) -> None:
         async with db.connection() as conn:
             row = await mailboxes.get_mailbox(conn, address)
-            secret = await mailboxes.get_secret(conn, address)
-        connection = ImapConnection(**row.connection)
-        password = keys.decrypt(secret).decode()
-        line = ImapLine(connection, timeout_seconds=settings.imap_timeout_seconds)
+            access = await mailboxes.get_access(conn, address)
+        step = "credentials"
         try:
-            await _try_steps(line, password, row.ingest_since)
-        finally:
-            await line.aclose()
+            async with create_opener(settings, keys).open(access) as source:
+                for step, act in source.steps(row.ingest_since):
+                    click.echo(f"  ok    {step:8}  {await act()}")
+        except MailError as error:
+            click.echo(f"  FAIL  {step:8}  {error}")
+            raise MailroomError(f"mailbox test failed at: {step}", hint=error.hint) from error
 
     run_with_database(settings, work)
-
-
-async def _try_steps(line: ImapLine, password: str, since: datetime | None) -> None:
-    connection = line.connection
-    session = ImapSession(line, create_capacity(1).parsing)
-    step = "resolve"
-    try:
-        addresses = await line.resolve()
-        _passed(step, f"{connection.host} is {', '.join(addresses)}")
-        step = "connect"
-        _passed(step, f"port {connection.port} of {await line.connect()}")
-        step = "TLS"
-        _passed(step, await line.secure())
-        step = "login"
-        await line.login(password)
-        _passed(step, f"as {connection.username}")
-        step = "folder"
-        folder = await session.examine()
-        _passed(step, f"{connection.folder}: {folder.exists} messages")
-        if not folder.uidvalidity:
-            click.echo("  warn  folder    no UIDVALIDITY: each poll reads from the beginning")
-        step = "search"
-        uids = await session.search_new(after_uid=None, since=since)
-        _passed(step, f"{len(uids)} messages since {since.date() if since else 'the beginning'}")
-    except MailError as error:
-        click.echo(f"  FAIL  {step:8}  {error}")
-        raise MailroomError(f"mailbox test failed at: {step}", hint=error.hint) from error
-
-
-def _passed(step: str, detail: str) -> None:
-    click.echo(f"  ok    {step:8}  {detail}")
 
 
 @mailbox.command()
@@ -338,6 +310,11 @@ def _on_connection(
             return await work(conn)
 
     return on_database
+
+
+def _server(row: mailboxes.Mailbox) -> str:
+    connection = row.connection
+    return f"{connection['host']}:{connection['port']}" if "host" in connection else row.provider
 
 
 def _state(row: mailboxes.Mailbox) -> str:

@@ -47,12 +47,12 @@ def list_(include_resolved: bool, as_json: bool) -> None:
         print_json([_document(row) for row in found])
     else:
         print_table(
-            ["id", "mailbox", "uid", "status", "attempts", "stage", "error"],
+            ["id", "mailbox", "message", "status", "attempts", "stage", "error"],
             [
                 (
                     row.id,
                     row.address,
-                    row.server_ref.uid,
+                    row.message,
                     row.status,
                     row.attempts,
                     row.stage,
@@ -87,8 +87,7 @@ def show(quarantine_id: int, as_raw: bool, as_json: bool) -> None:
             [
                 ("id", row.id),
                 ("mailbox", row.address or "(removed)"),
-                ("uid", row.server_ref.uid),
-                ("uidvalidity", row.server_ref.uidvalidity),
+                *row.server_ref.items(),
                 ("status", row.status),
                 ("stage", row.stage),
                 ("error", row.error),
@@ -160,7 +159,7 @@ async def _replay_from_raw(db: Database, settings: Settings, row: rows.Quarantin
     async with db.connection() as conn:
         mailbox_id, raw = await rows.load_raw(conn, row.id)
     assert raw is not None  # noqa: S101
-    request = request_from_raw(raw, row.server_ref.uid, row.created_at, limits)
+    request = request_from_raw(raw, row.message, row.created_at, limits)
     async with db.transaction() as conn:
         (outcome,) = await store_requests(
             conn, mailbox_id, [request], announces=settings.sends_webhooks

@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from service.db.mailbox_json import parse_connection
 from service.db.mailboxes import Access
 from service.db.pool import Database, storable_text
 from service.db.tokens import hash_token
-from service.model import ImapConnection
 
 PERIOD_SECONDS = 60
 
@@ -74,7 +74,8 @@ _ADMIT = """
     SELECT token.name, token.scopes, token.mailboxes, token.token_sha256,
            taken.tat IS NOT NULL AS is_granted,
            extract(epoch FROM coalesce(taken.tat, refused.tat) - now())::float8 AS ahead_seconds,
-           mailbox.id AS mailbox_id, mailbox.address, mailbox.connection, mailbox.secret
+           mailbox.id AS mailbox_id, mailbox.address, mailbox.provider,
+           mailbox.connection, mailbox.secret
     FROM token
     LEFT JOIN taken ON true
     LEFT JOIN rate_limit AS refused ON refused.key = 'token ' || token.id
@@ -127,5 +128,5 @@ def decide_allowance(is_granted: bool, ahead_seconds: float, limit: int) -> Allo
 
 
 def _access(row: Mapping[str, Any]) -> Access:
-    connection = ImapConnection(**json.loads(row["connection"]))
+    connection = parse_connection(row["provider"], json.loads(row["connection"]))
     return Access(row["mailbox_id"], row["address"], connection, row["secret"])

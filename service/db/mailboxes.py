@@ -7,14 +7,22 @@ A claim stamps `last_polled_at`; every later write of that poll matches the stam
 import json
 import logging
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from service.db.driver_errors import UniqueViolationError
+from service.db.mailbox_json import (
+    dump_connection,
+    dump_cursor,
+    parse_connection,
+    parse_cursor,
+    provider_of,
+)
 from service.db.pool import Connection, storable_text
 from service.errors import ClaimLost, MailroomError
-from service.model import Cursor, ImapConnection
+from service.model import Connection as MailboxConnection
+from service.model import Cursor
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +54,7 @@ class Claim:
 
     mailbox_id: int
     address: str
-    connection: ImapConnection
+    connection: MailboxConnection
     secret: bytes
     poll_interval_seconds: float
     stamp: datetime
@@ -63,7 +71,7 @@ class Access:
 
     mailbox_id: int
     address: str
-    connection: ImapConnection
+    connection: MailboxConnection
     secret: bytes
 
 
@@ -73,7 +81,7 @@ _SHOWN = """
     last_success_at, not_before, ingest_since, cursor, created_at
 """
 _CLAIMED = """
-    id, address, connection, secret, extract(epoch FROM poll_interval)::float8
+    id, address, provider, connection, secret, extract(epoch FROM poll_interval)::float8
     AS poll_interval_seconds, last_polled_at, ingest_since, cursor, state, consecutive_failures,
     EXISTS (SELECT FROM quarantine WHERE mailbox_id = email_mailbox_config.id
             AND resolved_at IS NULL) AS has_quarantine
@@ -85,7 +93,7 @@ _CLAIMED = """
 _CLAIM_DUE = f"""
     WITH due AS MATERIALIZED (
         SELECT id AS due_id FROM email_mailbox_config
-        WHERE enabled AND provider = 'imap'
+        WHERE enabled
           AND (last_polled_at IS NULL OR last_polled_at <= now() - poll_interval)
           AND (not_before IS NULL OR not_before <= now())
         ORDER BY last_polled_at NULLS FIRST
@@ -104,7 +112,7 @@ _CLAIM_ONE = f"""
 _SECONDS_UNTIL_DUE = """
     SELECT extract(epoch FROM min(greatest(coalesce(last_polled_at + poll_interval, now()),
                                            coalesce(not_before, now()))) - now())::float8
-    FROM email_mailbox_config WHERE enabled AND provider = 'imap'
+    FROM email_mailbox_config WHERE enabled
 """
 
 # Invariant: a poll that lost its claim changes nothing (the stamp no longer matches).
@@ -127,8 +135,8 @@ _FAIL = """
 _INSERT = """
     INSERT INTO email_mailbox_config
         (address, provider, connection, secret, poll_interval, ingest_since)
-    VALUES ($1, 'imap', $2::jsonb, $3, make_interval(secs => $4),
-            CASE WHEN $5 THEN NULL ELSE coalesce($6, now()) END)
+    VALUES ($1, $2, $3::jsonb, $4, make_interval(secs => $5),
+            CASE WHEN $6 THEN NULL ELSE coalesce($7, now()) END)
     RETURNING id
 """
 
@@ -148,7 +156,7 @@ async def insert_mailbox(
     conn: Connection,
     *,
     address: str,
-    connection: ImapConnection,
+    connection: MailboxConnection,
     secret: bytes,
     poll_interval_seconds: float,
     ingest_all: bool,
@@ -159,7 +167,8 @@ async def insert_mailbox(
         mailbox_id: int = await conn.fetchval(
             _INSERT,
             address,
-            json.dumps(asdict(connection)),
+            provider_of(connection),
+            dump_connection(connection),
             secret,
             poll_interval_seconds,
             ingest_all,
@@ -177,7 +186,7 @@ async def update_mailbox(
     conn: Connection,
     address: str,
     *,
-    connection: ImapConnection,
+    connection: MailboxConnection,
     secret: bytes,
     poll_interval_seconds: float,
 ) -> None:
@@ -185,7 +194,7 @@ async def update_mailbox(
     await conn.execute(
         _UPDATE,
         address,
-        json.dumps(asdict(connection)),
+        dump_connection(connection),
         secret,
         poll_interval_seconds,
     )
@@ -205,6 +214,17 @@ async def get_mailbox(conn: Connection, address: str) -> Mailbox:
     if row is None:
         raise _unknown(address)
     return _mailbox(row)
+
+
+async def get_access(conn: Connection, address: str) -> Access:
+    """What it takes to read a mailbox that exists."""
+    row = await conn.fetchrow(
+        "SELECT id, address, provider, connection, secret FROM email_mailbox_config"
+        " WHERE lower(address) = lower($1)",
+        address,
+    )
+    connection = parse_connection(row["provider"], json.loads(row["connection"]))
+    return Access(row["id"], row["address"], connection, row["secret"])
 
 
 async def get_secret(conn: Connection, address: str) -> bytes:
@@ -272,9 +292,9 @@ async def seconds_until_due(conn: Connection) -> float | None:
     return seconds
 
 
-async def move_cursor(conn: Connection, claim: Claim, cursor: Cursor) -> None:
+async def move_cursor(conn: Connection, claim: Claim, cursor: Cursor | None) -> None:
     """Record how far the folder has been read. ClaimLost if the claim is no longer ours."""
-    await _fenced(conn, _MOVE_CURSOR, claim, json.dumps(asdict(cursor)))
+    await _fenced(conn, _MOVE_CURSOR, claim, dump_cursor(cursor))
 
 
 async def complete_poll(conn: Connection, claim: Claim) -> None:
@@ -309,12 +329,12 @@ def _claim(row: Mapping[str, Any]) -> Claim:
     return Claim(
         mailbox_id=row["id"],
         address=row["address"],
-        connection=ImapConnection(**json.loads(row["connection"])),
+        connection=parse_connection(row["provider"], json.loads(row["connection"])),
         secret=row["secret"],
         poll_interval_seconds=row["poll_interval_seconds"],
         stamp=row["last_polled_at"],
         ingest_since=row["ingest_since"],
-        cursor=Cursor(**json.loads(row["cursor"])) if row["cursor"] else None,
+        cursor=parse_cursor(row["provider"], row["cursor"]),
         state=row["state"],
         consecutive_failures=row["consecutive_failures"],
         has_quarantine=row["has_quarantine"],

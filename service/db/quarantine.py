@@ -8,7 +8,7 @@ from typing import Any
 
 from service.db.pool import Connection, storable_text
 from service.errors import MailroomError
-from service.model import Cursor, FailedMessage
+from service.model import FailedMessage
 
 MAX_ATTEMPTS = 5
 
@@ -19,13 +19,18 @@ class Quarantined:
 
     id: int
     address: str | None
-    server_ref: Cursor
+    server_ref: Mapping[str, str | int]
     stage: str
     error: str
     attempts: int
     has_raw: bool
     created_at: datetime
     resolved_at: datetime | None
+
+    @property
+    def message(self) -> str:
+        """The message's name on its server: its UID, or the provider's id."""
+        return str(self.server_ref.get("uid", self.server_ref.get("id", "")))
 
     @property
     def status(self) -> str:
@@ -52,37 +57,44 @@ _INSERT = """
 
 
 async def insert_quarantined(
-    conn: Connection, mailbox_id: int, uidvalidity: int, failed: FailedMessage
+    conn: Connection, mailbox_id: int, server_ref: Mapping[str, str | int], failed: FailedMessage
 ) -> None:
     """Record a message that failed, or one attempt more on it."""
-    server_ref = json.dumps({"uidvalidity": uidvalidity, "uid": failed.uid})
     await conn.execute(
-        _INSERT, mailbox_id, server_ref, failed.stage, storable_text(failed.error), failed.raw
+        _INSERT,
+        mailbox_id,
+        json.dumps(server_ref),
+        failed.stage,
+        storable_text(failed.error),
+        failed.raw,
     )
 
 
 async def list_retryable(
-    conn: Connection, mailbox_id: int, *, uidvalidity: int, limit: int
-) -> list[int]:
-    """UIDs of this folder that are to be tried again, oldest first."""
+    conn: Connection, mailbox_id: int, *, scope: Mapping[str, str | int], limit: int
+) -> list[dict[str, str | int]]:
+    """The messages that have all of `scope` in their names and are to be tried again, oldest
+    first."""
     rows = await conn.fetch(
         "SELECT server_ref FROM quarantine WHERE mailbox_id = $1 AND resolved_at IS NULL"
-        " AND attempts < $2 AND (server_ref->>'uidvalidity')::bigint = $3 ORDER BY id LIMIT $4",
+        " AND attempts < $2 AND server_ref @> $3::jsonb ORDER BY id LIMIT $4",
         mailbox_id,
         MAX_ATTEMPTS,
-        uidvalidity,
+        json.dumps(scope),
         limit,
     )
-    return [json.loads(row["server_ref"])["uid"] for row in rows]
+    return [json.loads(row["server_ref"]) for row in rows]
 
 
-async def resolve_message(conn: Connection, mailbox_id: int, uidvalidity: int, uid: int) -> None:
+async def resolve_message(
+    conn: Connection, mailbox_id: int, server_ref: Mapping[str, str | int]
+) -> None:
     """The message was taken after all."""
     await conn.execute(
         "UPDATE quarantine SET resolved_at = now()"
         " WHERE mailbox_id = $1 AND server_ref = $2::jsonb AND resolved_at IS NULL",
         mailbox_id,
-        json.dumps({"uidvalidity": uidvalidity, "uid": uid}),
+        json.dumps(server_ref),
     )
 
 
@@ -115,5 +127,5 @@ async def load_raw(conn: Connection, quarantine_id: int) -> tuple[int | None, by
 
 def _row(row: Mapping[str, Any]) -> Quarantined:
     values = dict(row)
-    values["server_ref"] = Cursor(**json.loads(values["server_ref"]))
+    values["server_ref"] = json.loads(values["server_ref"])
     return Quarantined(**values)

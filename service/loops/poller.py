@@ -32,7 +32,7 @@ from service.health import Health
 from service.intake import Outcome, Round
 from service.loops.claims import ClaimedWork
 from service.loops.cycle import run_cycles
-from service.model import Cursor
+from service.mail.source import ServerRef
 from service.opener import MailboxOpener
 from service.recovery import recover_stuck_requests
 from service.settings import Settings
@@ -96,10 +96,10 @@ class MailboxPoller:
         metrics.POLLS.labels("ok" if report.error is None else type(report.error).__name__).inc()
         return report
 
-    async def replay(self, claim: Claim, server_ref: Cursor) -> Outcome:
+    async def replay(self, claim: Claim, server_ref: ServerRef) -> Outcome:
         """Take one message of the quarantine again from the server: what became of it."""
-        async with self._opener.open(claim.connection, claim.secret) as session:
-            round_ = Round(self._db, session, claim, self._settings)
+        async with self._opener.open(claim) as source:
+            round_ = Round(self._db, source, claim, self._settings)
             return await round_.replay(server_ref)
 
     async def _poll(self, claim: Claim, deadline_seconds: float) -> PollReport:
@@ -107,8 +107,8 @@ class MailboxPoller:
         error: Exception | None = None
         with trio.move_on_after(deadline_seconds) as deadline:
             try:
-                async with self._opener.open(claim.connection, claim.secret) as session:
-                    round_ = Round(self._db, session, claim, self._settings)
+                async with self._opener.open(claim) as source:
+                    round_ = Round(self._db, source, claim, self._settings)
                     await round_.run()
             except (ClaimLost, DatabaseUnreachable):
                 raise
@@ -136,7 +136,7 @@ class MailboxPoller:
 
     async def _pass_by(self, round_: Round, error: Exception, patience_seconds: float) -> bool:
         """A message that took the connection down alone goes to quarantine; the next ones flow."""
-        left = [uid for uid in round_.in_flight if uid not in round_.outcomes]
+        left = [ref for ref in round_.in_flight if ref not in round_.outcomes]
         spent_seconds = trio.current_time() - round_.in_flight_since
         is_alone = len(round_.in_flight) == len(left) == 1
         if is_alone and spent_seconds >= patience_seconds:

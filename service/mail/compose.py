@@ -16,7 +16,7 @@ from service.mail.readable import calendar_to_text, html_cids, html_to_text
 from service.mail.sniff import EXTENSIONS, Sniffer
 from service.mail.text import decode_charset, decode_transfer
 from service.mail.triage import Plan, PlannedFile, PlannedText, decide_sniffed, refine
-from service.model import NewAttachment, NewRequest, Part, Verdict
+from service.model import NewAttachment, NewRequest, Part, Ref, Verdict
 
 SOURCE_REF_MAX_BYTES = 998
 PIECE_BYTES = 1024 * 1024
@@ -35,7 +35,7 @@ class Draft:
 
 
 def compose(
-    header: bytes, uid: int, received_at: datetime, plan: Plan, texts: Mapping[str, bytes]
+    header: bytes, ref: Ref, received_at: datetime, plan: Plan, texts: Mapping[str, bytes]
 ) -> Draft:
     """The draft of a message; `texts` has the encoded octets of each planned text by section."""
     fields = parse_header(header)
@@ -49,7 +49,7 @@ def compose(
     for text in encrypted:
         del strings[text.section]
     request = NewRequest(
-        uid=uid,
+        ref=ref,
         source_ref=_source_ref(fields, header, octets.values()),
         message_id=fields.message_id,
         content_fingerprint=_fingerprint(fields, octets.values(), plan.files),

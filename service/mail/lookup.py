@@ -4,18 +4,19 @@ Pass 1 batch by batch, pass 2 for the texts of what matched; no file is ever rea
 cannot be read costs itself: it is left out and named in `unreadable`. A lost connection is raised.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain, repeat
 from typing import TypeVar
 
 from service.errors import FetchRefused
-from service.mail.imap import ImapSession
 from service.mail.matching import Envelope, read_envelope
 from service.mail.message import Planned, attempt, plan_message, runs
 from service.mail.messages import build_message
 from service.mail.reader import PartReader
-from service.model import FailedMessage, Limits, Message, Overview
+from service.mail.source import MailSource, Walk
+from service.model import FailedMessage, Limits, Message, Overview, Ref
 
 T = TypeVar("T")
 
@@ -26,13 +27,16 @@ GROUP_MAX_BYTES = 256 * 1024
 SMALL_BYTES = 16 * 1024
 
 
-def batches(uids: Sequence[int]) -> Iterator[Sequence[int]]:
-    """The UIDs in their order, in growing pieces."""
-    start = turn = 0
-    while start < len(uids):
-        size = BATCH_MESSAGES[min(turn, len(BATCH_MESSAGES) - 1)]
-        yield uids[start : start + size]
-        start, turn = start + size, turn + 1
+class Pages:
+    """The messages of a walk in growing pages."""
+
+    def __init__(self, walk: Walk) -> None:
+        self._walk = walk
+        self._sizes = chain(BATCH_MESSAGES, repeat(BATCH_MESSAGES[-1]))
+
+    async def next(self) -> Sequence[Ref]:
+        """The next page; none after the last one."""
+        return await self._walk.next_page(next(self._sizes))
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,35 +47,35 @@ class Candidate:
     envelope: Envelope
 
     @property
-    def uid(self) -> int:
-        return self.planned.uid
+    def ref(self) -> Ref:
+        return self.planned.ref
 
 
 class Lookup:
-    """Reads over one session; `unreadable` says of each message left out why it was."""
+    """Reads over one source; `unreadable` says of each message left out why it was."""
 
-    def __init__(self, session: ImapSession, limits: Limits) -> None:
+    def __init__(self, source: MailSource, limits: Limits) -> None:
         self.unreadable: list[str] = []
-        self._session = session
+        self._source = source
         self._limits = limits
-        self._reader = PartReader(session, limits.max_file_bytes)
+        self._reader = PartReader(source, limits.max_file_bytes)
 
-    async def candidates(self, uids: Sequence[int]) -> list[Candidate]:
+    async def candidates(self, refs: Sequence[Ref]) -> list[Candidate]:
         """Pass 1 for these messages, in their order."""
-        found = {candidate.uid: candidate for candidate in await self._fetch(uids)}
-        return [found[uid] for uid in uids if uid in found]
+        found = {one.ref: one for one in await self._fetch(refs)} if refs else {}
+        return [found[ref] for ref in refs if ref in found]
 
-    async def _fetch(self, uids: Sequence[int]) -> list[Candidate]:
-        """The message that makes FETCH fail is found by halving."""
+    async def _fetch(self, refs: Sequence[Ref]) -> list[Candidate]:
+        """The message that makes the fetch fail is found by halving."""
         read = partial(_read_candidate, limits=self._limits)
         try:
-            return self._readable(await self._session.fetch_overviews(uids, read))
+            return self._readable(await self._source.fetch_overviews(refs, read))
         except FetchRefused as error:
-            if len(uids) == 1:
-                self._leave_out(uids[0], error)
+            if len(refs) == 1:
+                self._leave_out(refs[0], error)
                 return []
-            middle = len(uids) // 2
-            return [*await self._fetch(uids[:middle]), *await self._fetch(uids[middle:])]
+            middle = len(refs) // 2
+            return [*await self._fetch(refs[:middle]), *await self._fetch(refs[middle:])]
 
     async def messages(self, candidates: Sequence[Candidate]) -> list[Message]:
         """Pass 2 for these messages, in their order."""
@@ -87,24 +91,24 @@ class Lookup:
             texts = await self._reader.fetch_texts(group)
         except FetchRefused as error:
             if len(group) == 1:
-                self._leave_out(group[0].uid, error)
+                self._leave_out(group[0].ref, error)
                 return []
             return [message for one in group for message in await self._read_messages([one])]
-        if sum(_build_bytes(one, texts[one.uid]) for one in group) <= SMALL_BYTES:
+        if sum(_build_bytes(one, texts[one.ref]) for one in group) <= SMALL_BYTES:
             return self._readable(_build_all(group, texts))
-        return self._readable(await self._session.compute(_build_all, group, texts))
+        return self._readable(await self._source.compute(_build_all, group, texts))
 
     def _readable(self, entries: Iterable[T | FailedMessage]) -> list[T]:
         kept = []
         for entry in entries:
             if isinstance(entry, FailedMessage):
-                self._leave_out(entry.uid, entry.error)
+                self._leave_out(entry.ref, entry.error)
             else:
                 kept.append(entry)
         return kept
 
-    def _leave_out(self, uid: int, error: object) -> None:
-        self.unreadable.append(f"message {uid} cannot be read: {error}")
+    def _leave_out(self, ref: Ref, error: object) -> None:
+        self.unreadable.append(f"message {ref} cannot be read: {error}")
 
 
 def _read_candidate(
@@ -126,6 +130,6 @@ def _build_bytes(planned: Planned, texts: Mapping[str, bytes]) -> int:
 
 
 def _build_all(
-    group: Sequence[Planned], texts: Mapping[int, Mapping[str, bytes]]
+    group: Sequence[Planned], texts: Mapping[Ref, Mapping[str, bytes]]
 ) -> list[Message | FailedMessage]:
-    return [attempt(planned.uid, build_message, planned, texts[planned.uid]) for planned in group]
+    return [attempt(planned.ref, build_message, planned, texts[planned.ref]) for planned in group]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from service.mail.header import decode_value, parse_addresses, parse_fields
-from service.model import Overview, Query
+from service.model import Overview, Query, Ref
 
 FILTERS = ("subject", "from", "to", "since")
 _NAMES = frozenset({b"subject", b"from", b"to"})
@@ -21,7 +21,7 @@ _TABS = re.compile(r"\t+")  # decoded fields have none
 class Envelope:
     """What queries look at, ready to be compared: the fields' texts, folded."""
 
-    uid: int
+    ref: Ref
     subject: str
     sender: str
     recipient: str
@@ -37,7 +37,7 @@ def read_envelope(overview: Overview) -> Envelope:
             pairs = (f"\n{who} <{where}>" for who, where in parse_addresses(raw))
             texts[name] += fold("".join(pairs))
     return Envelope(
-        overview.uid, texts["subject"], texts["from"], texts["to"], overview.received_at
+        overview.ref, texts["subject"], texts["from"], texts["to"], overview.received_at
     )
 
 

@@ -13,7 +13,7 @@ from service.mail.compose import Content, Draft, compose, finish
 from service.mail.structure import parse_raw_structure
 from service.mail.text import decode_transfer
 from service.mail.triage import Plan, plan_parts
-from service.model import FailedMessage, Limits, NewRequest, Overview, Part
+from service.model import FailedMessage, Limits, NewRequest, Overview, Part, Ref
 
 log = logging.getLogger(__name__)
 
@@ -30,8 +30,8 @@ class Planned:
     plan: Plan
 
     @property
-    def uid(self) -> int:
-        return self.overview.uid
+    def ref(self) -> Ref:
+        return self.overview.ref
 
 
 def runs(
@@ -55,39 +55,39 @@ def plan_message(overview: Overview | FailedMessage, limits: Limits) -> Planned 
     """The triage of a message from its structure; one that failed before is left as it is."""
     if isinstance(overview, FailedMessage):
         return overview
-    plan = attempt(overview.uid, _plan, overview.structure, limits)
+    plan = attempt(overview.ref, _plan, overview.structure, limits)
     return plan if isinstance(plan, FailedMessage) else Planned(overview, plan)
 
 
 def compose_all(
-    planned: Sequence[Planned], texts: Mapping[int, Mapping[str, bytes]]
+    planned: Sequence[Planned], texts: Mapping[Ref, Mapping[str, bytes]]
 ) -> list[Draft | FailedMessage]:
-    """Drafts from the encoded texts by UID and section."""
-    return [attempt(entry.uid, compose_planned, entry, texts[entry.uid]) for entry in planned]
+    """Drafts from the encoded texts by message and section."""
+    return [attempt(entry.ref, compose_planned, entry, texts[entry.ref]) for entry in planned]
 
 
 def compose_planned(planned: Planned, texts: Mapping[str, bytes]) -> Draft:
     """The draft of one message from its encoded texts by section."""
     overview = planned.overview
-    return compose(overview.header, overview.uid, overview.received_at, planned.plan, texts)
+    return compose(overview.header, overview.ref, overview.received_at, planned.plan, texts)
 
 
 def finish_all(
-    drafts: Sequence[Draft], contents: Mapping[int, Mapping[str, Content]]
+    drafts: Sequence[Draft], contents: Mapping[Ref, Mapping[str, Content]]
 ) -> list[NewRequest | FailedMessage]:
-    """Requests from the decoded files by UID and section."""
+    """Requests from the decoded files by message and section."""
     return [
-        attempt(draft.request.uid, finish, draft, contents[draft.request.uid]) for draft in drafts
+        attempt(draft.request.ref, finish, draft, contents[draft.request.ref]) for draft in drafts
     ]
 
 
-def request_from_raw(raw: bytes, uid: int, received_at: datetime, limits: Limits) -> NewRequest:
+def request_from_raw(raw: bytes, ref: Ref, received_at: datetime, limits: Limits) -> NewRequest:
     """The same request from a whole message as from a server. ValueError if it makes no sense."""
     structure, sections = parse_raw_structure(raw)
     plan = _plan(structure, limits)
     header = raw.replace(b"\r\n", b"\n").partition(b"\n\n")[0].replace(b"\n", b"\r\n") + b"\r\n\r\n"
     texts = {text.section: sections[text.section][: text.read_bytes] for text in plan.texts}
-    draft = compose(header, uid, received_at, plan, texts)
+    draft = compose(header, ref, received_at, plan, texts)
     contents = {
         file.section: decode_transfer(sections[file.section], file.encoding)
         for file in draft.files
@@ -104,10 +104,10 @@ def _plan(structure: Part, limits: Limits) -> Plan:
     )
 
 
-def attempt(uid: int, make: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | FailedMessage:
+def attempt(ref: Ref, make: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | FailedMessage:
     """What `make` gives; a fault of ours that a hostile mail meets costs that mail only."""
     try:
         return make(*args, **kwargs)
     except Exception as error:  # the traceback is for those who can mend it
-        log.warning("message UID %s cannot be parsed", uid, exc_info=error)
-        return FailedMessage(uid, "parse", repr(error))
+        log.warning("message %s cannot be parsed", ref, exc_info=error)
+        return FailedMessage(ref, "parse", repr(error))

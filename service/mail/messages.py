@@ -26,7 +26,7 @@ def build_message(planned: Planned, texts: Mapping[str, bytes]) -> Message:
     request = draft.request
     html = _html(plan, texts)
     return Message(
-        email_id=str(overview.uid),
+        email_id=overview.ref,
         message_id=request.message_id,
         datetime=overview.received_at,
         sent_at=request.sent_at,

@@ -12,10 +12,11 @@ from typing import TypeVar
 
 from service.errors import FetchRefused
 from service.mail.compose import Content, Draft
-from service.mail.imap import ImapSession
 from service.mail.message import Planned
+from service.mail.source import MailSource
 from service.mail.text import TransferDecoder, decode_transfer
 from service.mail.triage import PlannedFile, worth_reading
+from service.model import Ref
 
 SLICE_BYTES = 1024 * 1024
 SECTIONS_PER_FETCH = 50
@@ -24,50 +25,50 @@ T = TypeVar("T")
 
 
 class PartReader:
-    """Reads parts of messages over one session; nothing beyond `max_file_bytes` of a part."""
+    """Reads parts of messages over one source; nothing beyond `max_file_bytes` of a part."""
 
-    def __init__(self, session: ImapSession, max_file_bytes: int) -> None:
-        self._session = session
+    def __init__(self, source: MailSource, max_file_bytes: int) -> None:
+        self._source = source
         self._max_file_bytes = max_file_bytes
 
-    async def fetch_texts(self, planned: Sequence[Planned]) -> dict[int, dict[str, bytes]]:
-        """Encoded bytes by UID and section of the texts to read."""
+    async def fetch_texts(self, planned: Sequence[Planned]) -> dict[Ref, dict[str, bytes]]:
+        """Encoded bytes by message and section of the texts to read."""
         return await self._fetch_alike(
             {
-                entry.uid: {text.section: text.read_bytes for text in entry.plan.texts}
+                entry.ref: {text.section: text.read_bytes for text in entry.plan.texts}
                 for entry in planned
             }
         )
 
     async def fetch_files(
         self, drafts: Sequence[Draft], spools: ExitStack
-    ) -> dict[int, dict[str, Content]]:
-        """Decoded contents by UID and section of the files that the triage wants.
+    ) -> dict[Ref, dict[str, Content]]:
+        """Decoded contents by message and section of the files that the triage wants.
 
         Large ones are open files, which `spools` closes.
         """
         wanted = {
-            draft.request.uid: [file for file in draft.files if file.wanted] for draft in drafts
+            draft.request.ref: [file for file in draft.files if file.wanted] for draft in drafts
         }
         heads = await self._fetch_alike(
             {
-                uid: {file.section: SLICE_BYTES for file in files if file.size_bytes < SLICE_BYTES}
-                for uid, files in wanted.items()
+                ref: {file.section: SLICE_BYTES for file in files if file.size_bytes < SLICE_BYTES}
+                for ref, files in wanted.items()
             }
         )
-        contents = await self._session.compute(_decode_whole, wanted, heads)
-        for uid, files in wanted.items():
+        contents = await self._source.compute(_decode_whole, wanted, heads)
+        for ref, files in wanted.items():
             for file in files:
-                if file.section not in contents[uid]:
-                    contents[uid][file.section] = await self._fetch_large(uid, file, spools)
+                if file.section not in contents[ref]:
+                    contents[ref][file.section] = await self._fetch_large(ref, file, spools)
         return contents
 
-    async def fetch_raw(self, uid: int) -> bytes | None:
+    async def fetch_raw(self, ref: Ref) -> bytes | None:
         """The whole message, None when it is too large or cannot be had."""
         raw = bytearray()
         while len(raw) <= self._max_file_bytes:
             try:
-                data = await self._session.fetch_slice(uid, "", len(raw), SLICE_BYTES)
+                data = await self._source.fetch_slice(ref, "", len(raw), SLICE_BYTES)
             except FetchRefused:
                 return None
             raw += data
@@ -76,31 +77,31 @@ class PartReader:
         return None
 
     async def _fetch_alike(
-        self, wanted: Mapping[int, Mapping[str, int]]
-    ) -> dict[int, dict[str, bytes]]:
-        """Encoded bytes by UID and section; messages that want the same sections share a FETCH."""
-        alike: defaultdict[tuple[str, ...], list[int]] = defaultdict(list)
-        for uid, sections in wanted.items():
+        self, wanted: Mapping[Ref, Mapping[str, int]]
+    ) -> dict[Ref, dict[str, bytes]]:
+        """Encoded bytes by message and section; one fetch for those that want the same sections."""
+        alike: defaultdict[tuple[str, ...], list[Ref]] = defaultdict(list)
+        for ref, sections in wanted.items():
             for chunk in _chunks(tuple(sections), SECTIONS_PER_FETCH):
-                alike[chunk].append(uid)
-        answers: dict[int, dict[str, bytes]] = {uid: {} for uid in wanted}
-        for chunk, uids in alike.items():
-            sizes = {section: max(wanted[uid][section] for uid in uids) for section in chunk}
-            found = await self._session.fetch_sections(uids, sizes)
-            if len(found) < len(uids):
-                raise FetchRefused("FETCH gives nothing of the message's text or files")
-            for uid, encoded in found.items():
-                answers[uid].update(encoded)
+                alike[chunk].append(ref)
+        answers: dict[Ref, dict[str, bytes]] = {ref: {} for ref in wanted}
+        for chunk, refs in alike.items():
+            sizes = {section: max(wanted[ref][section] for ref in refs) for section in chunk}
+            found = await self._source.fetch_sections(refs, sizes)
+            if len(found) < len(refs):
+                raise FetchRefused("the server gives nothing of the message's text or files")
+            for ref, encoded in found.items():
+                answers[ref].update(encoded)
         return answers
 
-    async def _fetch_large(self, uid: int, file: PlannedFile, spools: ExitStack) -> Content:
+    async def _fetch_large(self, ref: Ref, file: PlannedFile, spools: ExitStack) -> Content:
         """Read a part slice by slice into a file; only its first slice if that is no document."""
         decoder = TransferDecoder(file.encoding)
         spool = spools.enter_context(TemporaryFile())  # noqa: SIM115
         offset = 0
         while True:
-            data = await self._session.fetch_slice(uid, file.section, offset, SLICE_BYTES)
-            decoded = await self._session.compute(decoder.feed, data)
+            data = await self._source.fetch_slice(ref, file.section, offset, SLICE_BYTES)
+            decoded = await self._source.compute(decoder.feed, data)
             if offset == 0 and not worth_reading(file, decoded):
                 return decoded
             spool.write(decoded)
@@ -113,15 +114,15 @@ class PartReader:
 
 
 def _decode_whole(
-    wanted: Mapping[int, Sequence[PlannedFile]], heads: Mapping[int, Mapping[str, bytes]]
-) -> dict[int, dict[str, Content]]:
+    wanted: Mapping[Ref, Sequence[PlannedFile]], heads: Mapping[Ref, Mapping[str, bytes]]
+) -> dict[Ref, dict[str, Content]]:
     """By UID and section the files that came whole with their first slice."""
-    contents: dict[int, dict[str, Content]] = {uid: {} for uid in wanted}
-    for uid, files in wanted.items():
+    contents: dict[Ref, dict[str, Content]] = {ref: {} for ref in wanted}
+    for ref, files in wanted.items():
         for file in files:
-            head = heads[uid].get(file.section)
+            head = heads[ref].get(file.section)
             if head is not None and len(head) < SLICE_BYTES:
-                contents[uid][file.section] = decode_transfer(head, file.encoding)
+                contents[ref][file.section] = decode_transfer(head, file.encoding)
     return contents
 
 

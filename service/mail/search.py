@@ -6,7 +6,7 @@ and what is put on the wire only has to name no message too few.
 
 import re
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import date, datetime, timedelta, timezone
 
 from service.model import Query
@@ -22,6 +22,7 @@ _ADDRESS_ASCII = re.compile(r"[^\x00-\x20\x7f-\U0010ffff\"<>(),;:]+")
 MAX_CRITERIA_CHARS = 4000
 MAX_ALTERNATIVES = 20
 EVERYTHING = "ALL"
+NEWEST = "UID *"
 
 
 def wire_since(since: datetime) -> date:
@@ -55,6 +56,34 @@ def query_criteria(query: Query, after_uid: int | None, *, with_texts: bool) -> 
     if after_uid is not None:
         criteria.append(_beyond(after_uid))
     return " ".join(filter(None, criteria)) or EVERYTHING
+
+
+def first_criteria(query: Query, after_uid: int | None, *, with_texts: bool) -> str:
+    """As `query_criteria`; who asks for nothing in particular gets the newest message."""
+    return NEWEST if query == Query() else query_criteria(query, after_uid, with_texts=with_texts)
+
+
+def look_criteria(
+    queries: Sequence[tuple[Query, int | None]], *, with_texts: bool, newest_will_do: bool = False
+) -> str:
+    """One SEARCH for all queries, each with its cursor's UID: as narrow as one command can be."""
+    criteria = first_criteria if newest_will_do else query_criteria
+    alternatives = [
+        criteria(query, after_uid, with_texts=with_texts) for query, after_uid in queries
+    ]
+    return any_of(alternatives) or _coarse_criteria(queries)
+
+
+def _coarse_criteria(queries: Sequence[tuple[Query, int | None]]) -> str:
+    floors = [after_uid for _, after_uid in queries if after_uid is not None]
+    days = [query.since for query, after_uid in queries if after_uid is None]
+    known_days = [day for day in days if day is not None]
+    if len(known_days) < len(days):
+        return EVERYTHING
+    alternatives = [new_mail_criteria(min(floors), None)] if floors else []
+    if known_days:
+        alternatives.append(new_mail_criteria(None, min(known_days)))
+    return any_of(alternatives) or EVERYTHING
 
 
 def any_of(alternatives: Iterable[str]) -> str | None:

@@ -6,10 +6,12 @@ from quart_schema import document_response, validate_querystring
 from service.db.mailboxes import Access
 from service.db.tokens import MESSAGES_INDEX
 from service.listing import Listing, Listings
-from service.model import Query
-from service.waiters import Found, Waiter, first_criteria
+from service.mail.search import first_criteria
+from service.model import ImapConnection, ImapCursor, Query
+from service.waiters import Found, Waiter
 from service.waits import MAX_TIMEOUT_SECONDS, Waits
 from service.web.auth import Gate
+from service.web.cursors import format_cursor
 from service.web.openapi import answers_problems
 from service.web.problem_types import (
     AWAIT_OVERLOADED,
@@ -31,7 +33,6 @@ from service.web.schemas import (
     IndexQuery,
     MessagesAnswer,
     NoQuery,
-    format_cursor,
     messages_json,
     parse_number,
 )
@@ -39,6 +40,7 @@ from service.web.schemas import (
 ACCOUNT_PATH = "/api/v1/email/account/<mailbox>"
 AWAIT_PATH = "/messages:await"
 MAX_UID = 2**32 - 1
+MAX_ID_CHARS = 512
 
 _COMMON = (
     UNAUTHORIZED,
@@ -76,8 +78,8 @@ def create_messages_blueprint(gate: Gate, listings: Listings, waits: Waits) -> B
     @validate_querystring(NoQuery)
     async def show_message(mailbox: str, email_id: str, query_args: NoQuery) -> Response:  # noqa: ARG001
         """Show one message."""
-        if uid := parse_number(email_id, MAX_UID):
-            listing = await listings.show(g.access, uid)
+        if _can_be_id(email_id, g.access):
+            listing = await listings.show(g.access, email_id)
             if listing.messages:
                 return _listed(listing)
         raise Problem(NOT_FOUND, f"There is no message {email_id} in {g.access.address}.")
@@ -98,7 +100,9 @@ def create_messages_blueprint(gate: Gate, listings: Listings, waits: Waits) -> B
         waiter = await waits.wait(g.access, query, timeout_seconds)
         if isinstance(waiter.outcome, Found):
             cursor = format_cursor(g.access, waiter.outcome.cursor)
-            return _json(messages_json((waiter.outcome.message,), _imap_search(query), cursor))
+            return _json(
+                messages_json((waiter.outcome.message,), _searched(g.access, waiter), cursor)
+            )
         raise _await_timeout(g.access, waiter, timeout_seconds)
 
     return blueprint
@@ -113,7 +117,7 @@ def _await_timeout(access: Access, waiter: Waiter, timeout_seconds: float) -> Pr
         "messages_seen": waiter.messages_seen,
         "rejected_by": {name: waiter.rejected_by[name] for name in names},
         "last_error": waiter.last_error,
-        "imap_search": _imap_search(waiter.query),
+        "imap_search": _searched(access, waiter),
         "cursor": waiter.seen and format_cursor(access, waiter.seen),
     }
     detail = f"No matching messages found within {timeout_seconds:g} seconds."
@@ -137,15 +141,24 @@ def _filter_names(query: Query) -> list[str]:
     return [name for name, value in {**given, "since": query.since}.items() if value is not None]
 
 
-def _imap_search(query: Query) -> str:
-    """The SEARCH of the first look, as one mailbox that is waited for by one client gets it."""
-    after_uid = None if query.after is None else query.after.uid
+def _searched(access: Access, waiter: Waiter) -> str:
+    """The search of the first look: with IMAP as a mailbox with one client waiting gets it."""
+    query = waiter.query
+    if not isinstance(access.connection, ImapConnection):
+        return waiter.searched or ""
+    after_uid = query.after.uid if isinstance(query.after, ImapCursor) else None
     return first_criteria(query, after_uid, with_texts=True)
+
+
+def _can_be_id(email_id: str, access: Access) -> bool:
+    if isinstance(access.connection, ImapConnection):
+        return parse_number(email_id, MAX_UID) is not None
+    return len(email_id) <= MAX_ID_CHARS and email_id.isascii() and email_id.isprintable()
 
 
 def _listed(listing: Listing) -> Response:
     cursor = format_cursor(g.access, listing.cursor)
-    return _json(messages_json(tuple(listing.messages), listing.imap_search, cursor))
+    return _json(messages_json(tuple(listing.messages), listing.searched, cursor))
 
 
 def _json(content: bytes) -> Response:

@@ -1,8 +1,5 @@
 """What the HTTP API takes and gives, as models: they validate, and the OpenAPI document is made of
-them.
-
-A cursor is `<mailbox>.<UIDVALIDITY>.<UID>`, opaque for clients.
-"""
+them."""
 
 import re
 from dataclasses import dataclass
@@ -12,8 +9,8 @@ from typing import Annotated
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, WithJsonSchema
 
 from service.db.mailboxes import Access
-from service.model import Cursor, Message, Query
-from service.web.problems import invalid_request
+from service.model import Message, Query
+from service.web.cursors import CURSOR_PATTERN, parse_cursor
 
 MAX_FILTER_CHARS = 998  # the longest line of a header (RFC 5322 section 2.1.1)
 DEFAULT_LIMIT = 50
@@ -69,7 +66,7 @@ Since = Annotated[
     AfterValidator(_check_instant),
     WithJsonSchema({"type": "string", "format": "date-time"}),
 ]
-After = Annotated[str, Field(pattern=r"^[0-9]{1,19}\.[0-9]{1,19}\.[0-9]{1,10}$")]
+After = Annotated[str, Field(pattern=CURSOR_PATTERN)]
 
 
 class MessageFilters(BaseModel):
@@ -106,7 +103,7 @@ class MessageFilters(BaseModel):
             sender=self.sender,
             recipient=self.recipient,
             since=None if self.since is None else parse_instant(self.since),
-            after=None if self.after is None else _parse_cursor(self.after, access),
+            after=None if self.after is None else parse_cursor(self.after, access),
         )
 
 
@@ -142,7 +139,8 @@ class Collection:
 
 @dataclass(frozen=True, slots=True)
 class Meta:
-    """How many they are, the IMAP SEARCH that found them, and the cursor for what comes next."""
+    """How many they are, the SEARCH that found them (of a provider's API: its own query), and the
+    cursor for what comes next."""
 
     emails_count: int
     imap_search: str
@@ -164,15 +162,3 @@ def messages_json(messages: tuple[Message, ...], imap_search: str, cursor: str) 
     """The JSON of an answer."""
     meta = Meta(len(messages), imap_search, cursor)
     return _ANSWER.dump_json(MessagesAnswer(Collection(messages), meta), by_alias=True)
-
-
-def format_cursor(access: Access, cursor: Cursor) -> str:
-    """The cursor as clients get it."""
-    return f"{access.mailbox_id}.{cursor.uidvalidity}.{cursor.uid}"
-
-
-def _parse_cursor(text: str, access: Access) -> Cursor:
-    mailbox_id, uidvalidity, uid = map(int, text.split("."))
-    if mailbox_id != access.mailbox_id:
-        raise invalid_request("after", f"is no cursor of the mailbox {access.address}")
-    return Cursor(uidvalidity, uid)

@@ -19,7 +19,7 @@ def new_request(
 ) -> NewRequest:
     """A mail with this id and text; mails that differ in the text differ in the fingerprint."""
     return NewRequest(
-        uid=1,
+        ref="1",
         source_ref=ref,
         message_id=ref,
         content_fingerprint=fingerprint(text),

@@ -2,13 +2,14 @@
 
 import json
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import psycopg
 import pytest
 import trio
 
+from service.db.mailbox_json import dump_connection, dump_cursor
 from service.db.mailboxes import (
     Claim,
     claim_due,
@@ -27,7 +28,18 @@ from service.db.mailboxes import (
 )
 from service.db.pool import Connection, Database
 from service.errors import ClaimLost, MailroomError
-from service.model import Cursor, ImapConnection
+from service.model import (
+    Connection as MailboxConnection,
+)
+from service.model import (
+    Cursor,
+    GmailConnection,
+    GmailCursor,
+    GraphConnection,
+    GraphCursor,
+    ImapConnection,
+    ImapCursor,
+)
 
 CONNECTION = ImapConnection("mail.example.com", 993, "implicit", "anna", "Büro")
 
@@ -70,7 +82,8 @@ async def test_a_mailbox_is_shown_as_it_was_added_without_its_secret(db: Databas
         mailbox = await get_mailbox(conn, "anna@EXAMPLE.com")
         assert await get_secret(conn, "anna@example.com") == b"token"
     assert mailbox.address == "Anna@example.com"
-    assert mailbox.connection == asdict(CONNECTION)
+    assert mailbox.connection == json.loads(dump_connection(CONNECTION))
+    assert "issuer" not in mailbox.connection, "nothing of OAuth with a password"
     assert (mailbox.provider, mailbox.state, mailbox.enabled) == ("imap", "active", True)
     assert mailbox.poll_interval_seconds == 120
     assert (mailbox.cursor, mailbox.last_polled_at, mailbox.last_error) == (None, None, None)
@@ -150,7 +163,7 @@ async def test_a_claim_holds_what_a_poll_needs(db: Database) -> None:
         poll_interval_seconds=120,
         stamp=one.stamp,
         ingest_since=mailbox.ingest_since,
-        cursor=Cursor(7, 41),
+        cursor=ImapCursor(7, 41),
         state="needs_reauth",
         consecutive_failures=3,
         has_quarantine=False,
@@ -168,7 +181,6 @@ async def test_a_claim_holds_what_a_poll_needs(db: Database) -> None:
         ({"not_before": "now() - interval '1 second'"}, True),
         ({"not_before": "now() + interval '10 seconds'"}, False),
         ({"enabled": "false"}, False),
-        ({"provider": "'gmail'"}, False),
         ({"state": "'needs_reauth'"}, True),
         (
             {
@@ -192,6 +204,34 @@ async def test_only_what_is_due_is_claimed(
     await add(db, "anna@example.com", **columns)
     assert len(await claim(db)) == is_due
     assert await claim(db) == [], "the stamp is set"
+
+
+@pytest.mark.parametrize(
+    ("connection", "cursor"),
+    [
+        (GmailConnection("Rechnungen", "service_account"), GmailCursor(7, 1_700_000, (8, "aB"))),
+        (GraphConnection("inbox", shared=True), GraphCursor("t", is_skip=True)),
+        (ImapConnection("imap.example.com", 993, "implicit", "a", issuer="google"), None),
+    ],
+)
+async def test_a_mailbox_of_each_provider_is_claimed_with_its_connection_and_cursor(
+    db: Database, connection: MailboxConnection, cursor: Cursor | None
+) -> None:
+    async with db.transaction() as conn:
+        await insert_mailbox(
+            conn,
+            address="anna@example.com",
+            connection=connection,
+            secret=b"token",
+            poll_interval_seconds=120,
+            ingest_all=True,
+            ingest_since=None,
+        )
+        await conn.execute(
+            "UPDATE email_mailbox_config SET cursor = $1::jsonb", dump_cursor(cursor)
+        )
+    (one,) = await claim(db)
+    assert (one.connection, one.cursor) == (connection, cursor)
 
 
 async def test_the_longest_unpolled_mailboxes_are_claimed_first(db: Database) -> None:
@@ -298,7 +338,7 @@ async def test_one_mailbox_is_claimed_due_or_not(db: Database) -> None:
 
 
 async def change_cursor(conn: Connection, one: Claim) -> None:
-    await move_cursor(conn, one, Cursor(7, 42))
+    await move_cursor(conn, one, ImapCursor(7, 42))
 
 
 async def fail(conn: Connection, one: Claim) -> None:
@@ -380,7 +420,6 @@ async def test_a_failed_mailbox_is_not_due_before_its_delay_ends(db: Database) -
     [
         ([], None),
         ([{"enabled": "false"}], None),
-        ([{"provider": "'graph'"}], None),
         ([{}], 0),
         ([{"last_polled_at": "now() - interval '100 seconds'"}], 20),
         ([{"last_polled_at": "now() - interval '10 minutes'"}], 0),
@@ -443,7 +482,7 @@ async def test_a_changed_mailbox_is_tried_at_once_and_never_with_another_folders
     (one,) = await claim(db)
     assert (one.connection, one.secret, one.state) == (connection, b"new", "active")
     assert one.poll_interval_seconds == 60
-    assert one.cursor == (Cursor(7, 41) if keeps_cursor else None)
+    assert one.cursor == (ImapCursor(7, 41) if keeps_cursor else None)
 
 
 async def test_enabling_forgets_back_off_and_refused_credentials(db: Database) -> None:

@@ -14,10 +14,11 @@ from service.db.quarantine import insert_quarantined, list_quarantine
 from service.db.request_views import list_requests
 from service.db.requests import store_requests
 from service.errors import DatabaseUnreachable
-from service.model import Cursor, FailedMessage, ImapConnection
+from service.model import FailedMessage, ImapConnection, ImapCursor
 from tests.db.rows import new_file, new_request
 from tests.servers import PgBouncer, PostgresCluster
 
+FAILED = FailedMessage("4", "fetch", "NO")
 PREPARED = "SELECT count(*) FROM pg_prepared_statements"
 IDLE_IN_TRANSACTION = """
     SELECT pid FROM pg_stat_activity
@@ -79,9 +80,11 @@ async def test_a_poll_goes_through(pooled: Database) -> None:
     mails = [new_request(f"<{n}@example.com>", attachments=(new_file(b"%PDF-"),)) for n in "abca"]
     async with pooled.transaction() as conn:
         claim = first[0]
-        await move_cursor(conn, claim, Cursor(7, 3))
+        await move_cursor(conn, claim, ImapCursor(7, 3))
         outcomes = await store_requests(conn, claim.mailbox_id, mails)
-        await insert_quarantined(conn, claim.mailbox_id, 7, FailedMessage(4, "fetch", "NO"))
+        await insert_quarantined(
+            conn, claim.mailbox_id, {"uid": 4}, FailedMessage("4", "fetch", "NO")
+        )
         await complete_poll(conn, claim)
         await recover_stuck_attachments(conn, stuck_after_seconds=900, max_attempts=5)
     assert outcomes == ["stored", "stored", "stored", "duplicate"]

@@ -118,12 +118,12 @@ async def test_another_database_cannot_be_reached_for_inside_a_transaction(
 async def test_the_mail_client_refuses_to_start_inside_a_transaction(db: Database) -> None:
     connection = ImapConnection("mail.example.com", 993, "implicit", "anna")
     line = ImapLine(connection, timeout_seconds=1)
-    session = ImapSession(line, trio.CapacityLimiter(1))
+    session = ImapSession(line, "secret", trio.CapacityLimiter(1))
     steps: list[Callable[[], Awaitable[object]]] = [
         line.resolve,
         line.connect,
         line.secure,
-        session.examine,
+        session.open,
         partial(line.login, "secret"),
     ]
     async with db.transaction():

@@ -34,7 +34,7 @@ def drafted(raw: str | bytes) -> Draft:
     plan = plan_parts(structure, max_file_bytes=10_000, inline_image_bytes=1000)
     texts = {text.section: sections[text.section] for text in plan.texts}
     header = octets.partition(b"\r\n\r\n")[0] + b"\r\n\r\n"
-    return compose(header, 7, RECEIVED_AT, plan, texts)
+    return compose(header, "7", RECEIVED_AT, plan, texts)
 
 
 def requested(raw: str | bytes) -> NewRequest:
@@ -123,7 +123,7 @@ def test_a_text_that_is_cut_says_so() -> None:
 def test_texts_that_did_not_come_are_empty() -> None:
     structure, _ = parse_raw_structure((HEADER + text("x")).encode())
     plan = plan_parts(structure, max_file_bytes=1, inline_image_bytes=1)
-    assert compose(b"", 7, RECEIVED_AT, plan, {}).request.body_text == ""
+    assert compose(b"", "7", RECEIVED_AT, plan, {}).request.body_text == ""
 
 
 def test_inline_pgp_is_a_file_and_no_text() -> None:
@@ -138,7 +138,7 @@ def test_inline_pgp_is_a_file_and_no_text() -> None:
 
 def test_the_fields_of_the_header_travel() -> None:
     request = requested(HEADER + text("x"))
-    assert (request.uid, request.received_at) == (7, RECEIVED_AT)
+    assert (request.ref, request.received_at) == ("7", RECEIVED_AT)
     assert request.source_ref == request.message_id == "<1@example.com>"
     assert (request.subject, request.sender) == ("Order", "Jane Doe <jane@example.com>")
     assert [one["address"] for one in request.recipients] == ["intake@example.org"]

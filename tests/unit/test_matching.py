@@ -12,7 +12,7 @@ NOON = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)
 
 def rejections(header: str | bytes, **query: object) -> tuple[str, ...]:
     raw = header if isinstance(header, bytes) else header.encode()
-    overview = Overview(1, raw.replace(b"\n", b"\r\n"), Part("1", "text/plain"), NOON, 100)
+    overview = Overview("1", raw.replace(b"\n", b"\r\n"), Part("1", "text/plain"), NOON, 100)
     return Matcher(Query(**query)).rejections(read_envelope(overview))  # type: ignore[arg-type]
 
 

@@ -141,6 +141,7 @@ class Table:
         return {
             "id": 1,
             "address": name,
+            "provider": "imap",
             "connection": json.dumps(asdict(CONNECTION)),
             "secret": b"token",
             "poll_interval_seconds": row.interval_seconds,

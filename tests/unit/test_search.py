@@ -7,8 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.mail.search import any_of, new_mail_criteria, query_criteria, uid_set, wire_since
-from service.model import Query
+from service.mail.search import (
+    any_of,
+    first_criteria,
+    look_criteria,
+    new_mail_criteria,
+    query_criteria,
+    uid_set,
+    wire_since,
+)
+from service.model import ImapCursor, Query
 
 ZONES = [timezone(timedelta(minutes=minutes)) for minutes in range(-12 * 60, 14 * 60 + 1, 15)]
 
@@ -129,3 +137,63 @@ def test_a_set_names_exactly_these_uids(uids: set[int]) -> None:
         first, _, last = entry.partition(":")
         named.extend(range(int(first), int(last or first) + 1))
     assert named == sorted(uids)
+
+
+NOON = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)
+SUBJECT = 'SUBJECT "code"'
+
+
+def one(after_uid: int | None = None, **query: object) -> tuple[Query, int | None]:
+    """A query, and the UID of its cursor where that counts in the folder."""
+    return Query(**query), after_uid  # type: ignore[arg-type]
+
+
+def criteria(*queries: tuple[Query, int | None], with_texts: bool = True) -> str:
+    return look_criteria(queries, with_texts=with_texts, newest_will_do=True)
+
+
+@pytest.mark.parametrize(
+    ("queries", "expected"),
+    [
+        ([one()], "UID *"),
+        ([one(subject="code")], SUBJECT),
+        ([one(4, subject="code", after=ImapCursor(7, 4))], "UID 5:*"),
+        ([one(subject="code", after=ImapCursor(6, 4))], SUBJECT),
+        ([one(subject="code", since=NOON)], f"{SUBJECT} SINCE 02-Mar-2026"),
+        ([one(9, after=ImapCursor(7, 9)), one(subject="code")], f"OR (UID 10:*) ({SUBJECT})"),
+        ([one(subject="код")], "ALL"),
+        ([one(subject="код"), one(9, after=ImapCursor(7, 9))], "ALL"),
+    ],
+)
+def test_one_search_asks_for_all(queries: list[tuple[Query, int | None]], expected: str) -> None:
+    assert criteria(*queries) == expected
+
+
+def test_a_page_of_all_messages_is_not_the_newest_one() -> None:
+    assert look_criteria([one()], with_texts=True) == "ALL"
+    assert look_criteria([one()], with_texts=True, newest_will_do=True) == "UID *"
+
+
+def test_a_server_that_finds_words_only_is_not_asked_for_texts() -> None:
+    assert criteria(one(subject="code"), with_texts=False) == "ALL"
+    assert criteria(one(subject="code", since=NOON), with_texts=False) == "SINCE 02-Mar-2026"
+
+
+def test_too_many_alternatives_become_the_narrowest_common_ones() -> None:
+    dated = [one(subject=f"n{n}", since=NOON + timedelta(days=n)) for n in range(30)]
+    following = [one(100, after=ImapCursor(7, 100)), one(50, after=ImapCursor(7, 50))]
+    assert criteria(*dated) == "SINCE 02-Mar-2026"
+    assert criteria(*dated, *following) == "OR (UID 51:*) (SINCE 02-Mar-2026)"
+    assert criteria(*dated, one(subject="b")) == "ALL"
+
+
+def test_a_command_line_stays_short() -> None:
+    long_ones = [one(subject=f"{n}" * 900, since=NOON) for n in range(5)]
+    assert criteria(*long_ones) == "SINCE 02-Mar-2026"
+    assert criteria(long_ones[0]) == f'SUBJECT "{"0" * 900}" SINCE 02-Mar-2026'
+
+
+def test_all_filters_are_on_the_wire() -> None:
+    query = Query(subject="Invoice", sender="alice@example.com", recipient="b@", since=NOON)
+    expected = 'SUBJECT "Invoice" FROM "alice@example.com" TO "b@" SINCE 02-Mar-2026'
+    assert first_criteria(query, None, with_texts=True) == expected

@@ -18,7 +18,7 @@ from service.db.migrate import migrate
 from service.errors import ClaimLost, DatabaseUnreachable
 from service.intake import BATCH_MESSAGES
 from service.loops.poller import MailboxPoller, PollReport
-from service.mail.imap import create_capacity
+from service.mail.capacity import create_capacity
 from service.model import Tls
 from service.opener import MailboxOpener
 from service.settings import Settings
@@ -70,7 +70,8 @@ async def cancel_a_poll(
     capacity = create_capacity(1)
     limiter = capacity.connections
     settings = Settings.load(imap_timeout_seconds=20)
-    poller = MailboxPoller(station.db, settings, MailboxOpener(station.keys, capacity, 20))
+    opener = MailboxOpener(settings, station.keys, capacity)
+    poller = MailboxPoller(station.db, settings, opener)
     await station.add(port)
     async with station.db.transaction() as conn:
         claim = await claim_mailbox(conn, USER)
