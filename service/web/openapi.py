@@ -45,7 +45,7 @@ _PATH_PARAMETERS: Mapping[str, Mapping[str, Any]] = {
     "mailbox": {
         "description": "The mailbox's e-mail address.",
         "example": "mybox@example.com",
-        "schema": {"type": "string", "pattern": r"^[^\r\n\0]+$"},
+        "schema": {"type": "string", "pattern": r"^[^\r\n\x00]+$"},
     },
     "email_id": {"description": "The `email_id` of a message in an earlier answer."},
     "request_id": {"description": "The `id` of a request."},

@@ -57,7 +57,7 @@ FilterText = Annotated[
     Field(
         min_length=1,
         max_length=MAX_FILTER_CHARS,
-        json_schema_extra={"pattern": r"^[^\r\n\0]*[^\s\0][^\r\n\0]*$"},
+        json_schema_extra={"pattern": r"^[^\r\n\x00]*[^\s\x00][^\r\n\x00]*$"},
     ),
     AfterValidator(_check_text),
 ]
